@@ -1,5 +1,5 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, `backup`
-//! and `restore`, which speak to etcd themselves.
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, which
+//! speaks to the etcd of the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
 //! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
@@ -7,7 +7,6 @@
 //! With `--json` standard output is one JSON document, also on failure; the sentence for people stays on standard error.
 
 mod amounts;
-mod backup;
 pub(crate) mod client;
 mod compose;
 mod explain;
@@ -27,7 +26,6 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::backup::{Backup, Restore};
 use crate::cli::client::{Answer, Ask, Client};
 use crate::cli::explain::Explain;
 use crate::cli::hosts::Hosts;
@@ -61,10 +59,6 @@ pub enum Command {
     Rm(Rm),
     /// Work on a ledger in etcd, without a scheduler
     Ledger(Ledger),
-    /// Write into a file what etcd has of the cluster: documents, operators' words, claims, the ledger
-    Backup(Backup),
-    /// Put into an etcd what a backup has and the etcd has not
-    Restore(Restore),
 }
 
 impl Command {
@@ -84,8 +78,6 @@ impl Command {
                 Self::Ps(ps) => ps.run().await,
                 Self::Rm(rm) => rm.run().await,
                 Self::Ledger(ledger) => ledger.run().await,
-                Self::Backup(backup) => backup.run().await,
-                Self::Restore(restore) => restore.run().await,
             }
         });
         match outcome {
@@ -105,8 +97,6 @@ impl Command {
             Self::Ps(ps) => ps.ask.json,
             Self::Rm(rm) => rm.ask.json,
             Self::Ledger(ledger) => ledger.json(),
-            Self::Backup(backup) => backup.json,
-            Self::Restore(restore) => restore.json,
         }
     }
 }

@@ -8,7 +8,6 @@
 //! With a [`LedgerStore`] all of this is on disk or in etcd before a response names it, and survives a crash.
 
 mod arrival;
-pub(crate) mod backup;
 pub(crate) mod book;
 pub(crate) mod draft;
 pub(crate) mod etcd;

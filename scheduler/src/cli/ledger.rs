@@ -42,21 +42,6 @@ struct Seal {
     /// Only these placements, also those with an invalid seal: all that their records say will be trusted
     id: Vec<Text>,
 
-    #[command(flatten)]
-    at: LedgerArgs,
-
-    /// Seal what was listed with this hash, unless it has changed since; the ids are the same as for the list
-    #[arg(long, value_name = "HASH")]
-    yes: Option<String>,
-
-    /// Print JSON instead of a table; a failure is an object with `error`
-    #[arg(long)]
-    json: bool,
-}
-
-/// Where a ledger in etcd is, and its key.
-#[derive(Args, Debug)]
-pub(super) struct LedgerArgs {
     /// Members of the etcd with the ledger
     #[arg(long, value_name = "URL", env = "BERTH_SCHEDULER_LEDGER_ETCD", value_delimiter = ',', required = true)]
     ledger_etcd: Vec<Endpoint>,
@@ -71,17 +56,14 @@ pub(super) struct LedgerArgs {
 
     #[command(flatten)]
     etcd: EtcdArgs,
-}
 
-impl LedgerArgs {
-    /// A client of the etcd, and the path of the key, which may be missing but has to be secret.
-    pub(super) fn open(&self) -> Result<(EtcdClient, PathBuf), Failure> {
-        let key_file = self.ledger_key.clone().or_else(|| Some(self.state_dir.as_ref()?.join(KEY_FILE)));
-        let key_file = key_file.ok_or_else(|| Failure::Wrong("give --ledger-key or --state-dir".into()))?;
-        platform::file::must_be_secret(&key_file).map_err(|error| Failure::Wrong(error.to_string()))?;
-        let client = EtcdClient::new(self.etcd.clone().with_members(self.ledger_etcd.clone()));
-        Ok((client.map_err(|error| Failure::Wrong(error.to_string()))?, key_file))
-    }
+    /// Seal what was listed with this hash, unless it has changed since; the ids are the same as for the list
+    #[arg(long, value_name = "HASH")]
+    yes: Option<String>,
+
+    /// Print JSON instead of a table; a failure is an object with `error`
+    #[arg(long)]
+    json: bool,
 }
 
 impl Ledger {
@@ -99,7 +81,11 @@ impl Ledger {
 impl Seal {
     async fn run(self) -> Outcome {
         let failed = |error: KeyError| Failure::NoAnswer(error.to_string());
-        let (client, key_file) = self.at.open()?;
+        let key_file = self.ledger_key.or_else(|| Some(self.state_dir?.join(KEY_FILE)));
+        let key_file = key_file.ok_or_else(|| Failure::Wrong("give --ledger-key or --state-dir".into()))?;
+        platform::file::must_be_secret(&key_file).map_err(|error| Failure::Wrong(error.to_string()))?;
+        let client = EtcdClient::new(self.etcd.with_members(self.ledger_etcd));
+        let client = client.map_err(|error| Failure::Wrong(error.to_string()))?;
         let found = unsealed(&client, &key_file, &self.id).await.map_err(failed)?;
         let listed = hash_of(&found);
         if self.yes.as_ref().is_some_and(|yes| *yes != listed) {

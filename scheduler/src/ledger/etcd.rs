@@ -11,7 +11,6 @@
 //! Records of placements are sealed with the ledger's key (`seal`, `key_file`). A scheduler that has another key, or
 //! none, neither follows nor writes.
 
-pub(crate) mod backup;
 mod context;
 mod follow;
 pub(crate) mod key_file;

@@ -29,7 +29,7 @@ pub(crate) enum KeyError {
     #[error("cannot reach etcd ({0})")]
     Etcd(#[from] EtcdError),
     /// The ledger has a key that is not here.
-    #[error("the ledger is sealed with the key {fingerprint}, and there is no {}: {COPY}", .path.display())]
+    #[error("the ledger in etcd is sealed with the key {fingerprint}, and there is no {}: {COPY}", .path.display())]
     Missing {
         /// Where the key should be.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) enum KeyError {
     },
     /// The ledger has another key.
     #[error(
-        "the ledger is sealed with the key {fingerprint}, and {} has the key {own}: {COPY}",
+        "the ledger in etcd is sealed with the key {fingerprint}, and {} has the key {own}: {COPY}",
         .path.display()
     )]
     Other {
@@ -112,21 +112,6 @@ pub(crate) async fn agree(client: &EtcdClient, keys: &Keys, path: &Path, adopted
             info!(path = %path.display(), fingerprint = %key.fingerprint(), "the ledger in etcd is sealed with this key");
             return Ok(key);
         }
-    }
-}
-
-/// The key in the file at `path`, which has to be that of this fingerprint.
-///
-/// # Errors
-///
-/// Fails if there is no file, it cannot be used, or has another key.
-pub(crate) async fn expected(path: &Path, fingerprint: &Text) -> Result<LedgerKey, KeyError> {
-    match blocking(path, read).await? {
-        Some(key) if key.fingerprint() == *fingerprint => Ok(key),
-        Some(key) => {
-            Err(KeyError::Other { path: path.to_owned(), own: key.fingerprint(), fingerprint: fingerprint.clone() })
-        }
-        None => Err(KeyError::Missing { path: path.to_owned(), fingerprint: fingerprint.clone() }),
     }
 }
 

@@ -28,9 +28,6 @@ const RECORD: &[u8] = b"berth ledger record 1";
 /// The same for the fingerprint.
 const FINGERPRINT: &[u8] = b"berth ledger key 1";
 
-/// The same for a backup.
-const BACKUP: &[u8] = b"berth backup 1";
-
 /// Between a record and its seal, which is its last field.
 const BEFORE: &[u8] = br#","seal":""#;
 
@@ -82,20 +79,6 @@ impl LedgerKey {
     pub(crate) fn fingerprint(&self) -> Text {
         let print = self.keyed().chain_update(FINGERPRINT).finalize().into_bytes();
         hex(&print[..FINGERPRINT_BYTES]).into()
-    }
-
-    /// The seal of a backup, in hexadecimal.
-    pub(crate) fn of_backup(&self, text: &[u8]) -> String {
-        hex(&self.over_backup(text).finalize().into_bytes())
-    }
-
-    /// Whether a seal is that of a backup.
-    pub(crate) fn is_of_backup(&self, text: &[u8], seal: &str) -> bool {
-        unhex(seal.as_bytes()).is_some_and(|seal| self.over_backup(text).verify_slice(&seal).is_ok())
-    }
-
-    fn over_backup(&self, text: &[u8]) -> Hmac<Sha256> {
-        self.keyed().chain_update(BACKUP).chain_update(text)
     }
 
     /// The seal of a ledger with these keys.
