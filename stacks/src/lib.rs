@@ -5,6 +5,7 @@
 
 mod difference;
 mod plan;
+mod planner;
 mod render;
 mod service;
 mod unit;

@@ -167,6 +167,7 @@ impl Rollout {
 
 /// A stack as it should be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own, and none depends on another")]
 pub struct Stack {
     /// Its name.
     pub name: Text,
