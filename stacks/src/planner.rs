@@ -235,7 +235,7 @@ impl<'a> Planner<'a> {
             self.place(batch.min(wanted - total));
         } else {
             let most = if start_first || self.new.len() == wanted { total - wanted } else { batch };
-            self.stop(most.min(batch));
+            self.stop(most);
         }
     }
 
