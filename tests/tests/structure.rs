@@ -134,7 +134,7 @@ const SHELLS: [(&str, &[&str]); 9] = [
             "command.rs",
         ],
     ),
-    ("health", &["lib.rs", "check.rs", "pages.rs", "run.rs"]),
+    ("health", &["lib.rs", "check.rs", "pages.rs", "run.rs", "run/histories.rs", "run/reckon.rs", "run/take_in.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",
