@@ -12,7 +12,7 @@ use tests::repository;
 use tests::rust_text::{code, code_without_tests, imports, lines_with};
 
 /// Our crates and which of our crates each may depend on. `tests` may use anything.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("platform", &[]),
     ("http_client", &[]),
@@ -27,6 +27,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
     ("health", &["model", "source", "tls"]),
+    ("ui", &["model", "process", "source"]),
     (
         "agent",
         &[
@@ -44,6 +45,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "scheduler",
             "source",
             "tls",
+            "ui",
         ],
     ),
 ];
@@ -54,7 +56,7 @@ const MAY_USE_ANY: [&str; 2] = ["bench", "tests"];
 /// What may touch sockets, files, clocks and the runtime; every other file of these crates is pure.
 ///
 /// `main.rs` is the process, `config.rs` reads the command line, `lib.rs` is the list of files.
-const SHELLS: [(&str, &[&str]); 9] = [
+const SHELLS: [(&str, &[&str]); 10] = [
     ("model", &[]),
     (
         "etcd",
@@ -135,6 +137,7 @@ const SHELLS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("health", &["lib.rs", "check.rs", "pages.rs", "run.rs", "run/histories.rs", "run/reckon.rs", "run/take_in.rs"]),
+    ("ui", &["lib.rs", "ask.rs", "guard.rs", "options.rs", "prometheus.rs", "server.rs", "stream.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",

@@ -187,8 +187,8 @@ pub(crate) enum Block {
     Table(Table),
     /// Names and values of one thing.
     Facts(&'static str, String, Vec<(&'static str, Cell)>),
-    /// A map of hosts.
-    Map(Map),
+    /// Maps of hosts, side by side where there is room.
+    Maps(Vec<Map>),
     /// What the view itself writes, such as a form; it does not change while the page is open.
     Markup(Html),
     /// A sentence.
@@ -223,7 +223,11 @@ impl Page {
                 Block::Tiles(id, tiles) => write_tiles(html, id, tiles),
                 Block::Table(table) => write_table(html, table),
                 Block::Facts(id, caption, facts) => write_facts(html, id, caption, facts),
-                Block::Map(map) => write_map(html, map),
+                Block::Maps(maps) => {
+                    html.raw("<div class=\"maps\">\n");
+                    maps.iter().for_each(|map| write_map(html, map));
+                    html.raw("</div>\n");
+                }
                 Block::Markup(markup) => drop(html.append(markup)),
                 Block::Note(tone, text) => {
                     html.raw("<p class=\"note ").raw(tone.class()).raw("\">").text(text).raw("</p>\n");
@@ -247,7 +251,7 @@ impl Page {
                     (table.id.to_owned(), row.key.clone(), cells.into())
                 })
                 .collect(),
-            Block::Map(map) => vec![(map.id.clone(), String::new(), json!(map.levels))],
+            Block::Maps(maps) => maps.iter().map(|map| (map.id.clone(), String::new(), json!(map.levels))).collect(),
             Block::Markup(_) | Block::Note(..) => Vec::new(),
         })
     }

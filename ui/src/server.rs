@@ -353,7 +353,7 @@ fn written(context: &Context, page: &Page, query: &Query, at: &str) -> String {
     html.raw(
         "<form id=\"settings\" hidden><label>Theme <select id=\"theme\"><option value=\"\">as the system</option>\
          <option value=\"light\">light</option><option value=\"dark\">dark</option></select></label>\
-         <label><input type=\"checkbox\" id=\"keys\" checked> Keys</label>\
+         <label><input type=\"checkbox\" id=\"keys\" checked> Single keys</label>\
          <label><input type=\"checkbox\" id=\"speak\" checked> Announce changes</label></form>\n\
          <details id=\"help\"><summary>Keys</summary><p><kbd>/</kbd> search, <kbd>g</kbd> then <kbd>o</kbd> <kbd>h</kbd> <kbd>s</kbd> \
          <kbd>n</kbd> <kbd>p</kbd> <kbd>c</kbd> opens a section, <kbd>↑</kbd> <kbd>↓</kbd> move through a table, <kbd>Enter</kbd> \

@@ -92,7 +92,8 @@ pub(crate) struct World {
     hosts: OrdMap<Text, Counts>,
     on_host: OrdSet<(Text, Text)>,
     services: OrdMap<Text, Counts>,
-    service_of: OrdMap<Text, Text>,
+    /// Containers with the services that they are members of.
+    memberships: OrdSet<(Text, Text)>,
     /// Uuids of the containers that are not well.
     pub(crate) unhealthy: OrdSet<Text>,
     /// The last changes, the newest first.
@@ -117,9 +118,7 @@ impl World {
             let (before, after) = both(&change);
             if let Some(before) = before {
                 for member in before.members().iter() {
-                    if next.service_of.get(member) == Some(before.id()) {
-                        next.service_of.remove(member);
-                    }
+                    next.memberships.remove(&(member.clone(), before.id().clone()));
                 }
                 next.services.remove(before.id());
             }
@@ -129,7 +128,7 @@ impl World {
         }
         for service in touched.iter().filter_map(|id| snapshot.services.get(id)) {
             for member in service.members().iter() {
-                next.service_of.insert(member.clone(), service.id().clone());
+                next.memberships.insert((member.clone(), service.id().clone()));
             }
         }
         for change in changes(&old.containers, &snapshot.containers) {
@@ -140,8 +139,9 @@ impl World {
             if let Some(container) = after {
                 next.gain(container);
             }
-            let uuid = before.or(after).map(|container| container.uuid());
-            touched.extend(uuid.and_then(|uuid| next.service_of.get(uuid)).cloned());
+            if let Some(container) = before.or(after) {
+                touched.extend(next.services_of(container.uuid()).cloned());
+            }
         }
         for service in touched.iter().filter_map(|id| snapshot.services.get(id)) {
             let mut counts = Counts::default();
@@ -201,9 +201,15 @@ impl World {
         self.services.get(id).copied().unwrap_or_default()
     }
 
-    /// The service of a container.
-    pub(crate) fn service_of(&self, container: &str) -> Option<&Arc<model::Service>> {
-        self.snapshot.services.get(self.service_of.get(container)?)
+    /// The first service of a container.
+    pub(crate) fn service_of(&self, container: &Text) -> Option<&Arc<model::Service>> {
+        self.services_of(container).find_map(|id| self.snapshot.services.get(id))
+    }
+
+    /// The ids of the services of a container.
+    fn services_of(&self, container: &Text) -> impl Iterator<Item = &Text> {
+        let all = self.memberships.range((container.clone(), Text::default())..);
+        all.take_while(move |(member, _)| member == container).map(|(_, service)| service)
     }
 
     /// Adds what happened from one snapshot to the next.
@@ -388,8 +394,7 @@ mod tests {
                 prop_assert_eq!(&world.on_host, &anew.on_host);
                 prop_assert_eq!(&world.services, &anew.services);
                 prop_assert_eq!(&world.unhealthy, &anew.unhealthy);
-                let members = |world: &World| world.service_of.keys().cloned().collect::<Vec<_>>();
-                prop_assert_eq!(members(&world), members(&anew));
+                prop_assert_eq!(&world.memberships, &anew.memberships);
             }
         }
     }

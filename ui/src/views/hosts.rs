@@ -131,6 +131,7 @@ pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
     let measure = MEASURES.iter().find(|(name, _)| *name == query.get("show")).map_or("memory", |(name, _)| name);
     let systems = [("", "all"), ("windows", "windows"), ("linux", "linux")];
     page.blocks.push(filter("hosts", query, &[("os", "System", &systems), ("show", "Map shows", &MEASURES)]));
+    let mut maps = Vec::new();
     for os in ["windows", "linux", ""] {
         let own: Vec<_> = all.iter().filter(|host| system(host) == os).collect();
         if own.is_empty() {
@@ -140,13 +141,14 @@ pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
             .iter()
             .map(|key| format!("{key}={}", part(if *key == "os" { os } else { query.get(key) })))
             .collect();
-        page.blocks.push(Block::Map(Map {
+        maps.push(Map {
             id: format!("map-{}", if os.is_empty() { "other" } else { os }),
             label: format!("{} · {}", if os.is_empty() { "no system named" } else { os }, own.len()),
             levels: own.iter().map(|host| level(context, host, measure)).collect(),
             names: format!("/ui/v1/hosts?{}", names.join("&")),
-        }));
+        });
     }
+    page.blocks.push(Block::Maps(maps));
     page.blocks.push(super::forms::legend(measure));
     let (range, pager) = paged(query, all.len());
     let rows = all[range].iter().map(|host| row(context, host)).collect();

@@ -31,6 +31,11 @@ fn kind(service: &Service) -> &str {
     }
 }
 
+/// Whether what answers for a service is no container of its own.
+fn is_elsewhere(service: &Service) -> bool {
+    matches!(kind(service), "alias" | "external")
+}
+
 /// All services.
 pub(crate) fn services(context: &Context, query: &Query) -> Page {
     let (wanted, state) = (query.get("q").to_lowercase(), query.get("state"));
@@ -72,15 +77,15 @@ pub(crate) fn services(context: &Context, query: &Query) -> Page {
 
 fn row(context: &Context, service: &Service) -> Row {
     let ports: Vec<_> = model::entity::texts(service.fields(), "ports").map(|port| &**port).collect();
-    let wanted = service.fields().int("scale").map_or_else(|| Cell::quiet("–"), |scale| Cell::new(scale.to_string()));
+    let wanted = service
+        .fields()
+        .int("scale")
+        .filter(|_| !is_elsewhere(service))
+        .map_or_else(|| Cell::quiet("–"), |scale| Cell::new(scale.to_string()));
     let name = Cell::new(name_of(service)).link(link(&["services", service.id()]));
     let name = if service.is_sidekick() { name.note(format!("beside {}", service.primary_name())) } else { name };
     let counts = context.world.of_service(service.id());
-    let well = if counts.all() == 0 && matches!(kind(service), "alias" | "external") {
-        Cell::quiet("–")
-    } else {
-        counts_cell(counts)
-    };
+    let well = if counts.all() == 0 && is_elsewhere(service) { Cell::quiet("–") } else { counts_cell(counts) };
     Row {
         key: service.id().to_string(),
         cells: vec![
