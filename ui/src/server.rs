@@ -124,6 +124,8 @@ fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(async || Redirect::to("/ui/")))
         .route("/ui", get(async || Redirect::to("/ui/")))
+        // Browsers ask for it whatever the page says, and complain if it is not there.
+        .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
         .route("/ui/v1/stream", get(stream::stream))
         .route("/ui/v1/hosts", get(host_names))
         .route(&STYLE.path, get(async || asset(&STYLE)))
