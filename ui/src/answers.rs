@@ -119,7 +119,8 @@ pub(crate) struct Judged {
 /// A reason and how many hosts have it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Reason {
-    pub(crate) reason: String,
+    #[serde(rename = "reason")]
+    pub(crate) text: String,
     pub(crate) count: usize,
     #[serde(default)]
     pub(crate) hosts: Vec<String>,

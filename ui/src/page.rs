@@ -213,7 +213,7 @@ impl Page {
     /// A page without blocks.
     pub(crate) fn new(section: &'static str, title: impl AsRef<str>, lead: impl AsRef<str>) -> Self {
         let (title, lead) = (shortened(title.as_ref(), CELL_MAX), shortened(lead.as_ref(), 2 * CELL_MAX));
-        Self { section, title, lead, ..Self::default() }
+        Self { title, lead, section, ..Self::default() }
     }
 
     /// The blocks as HTML.
@@ -225,7 +225,9 @@ impl Page {
                 Block::Facts(id, caption, facts) => write_facts(html, id, caption, facts),
                 Block::Maps(maps) => {
                     html.raw("<div class=\"maps\">\n");
-                    maps.iter().for_each(|map| write_map(html, map));
+                    for map in maps {
+                        write_map(html, map);
+                    }
                     html.raw("</div>\n");
                 }
                 Block::Markup(markup) => drop(html.append(markup)),

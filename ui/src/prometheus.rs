@@ -34,7 +34,7 @@ pub fn targets(snapshot: &Snapshot) -> Value {
 }
 
 fn target(snapshot: &Snapshot, container: &Container) -> Option<Value> {
-    let label = |key: &str| container.labels()?.text(key).map(|value| value.to_string());
+    let label = |key: &str| container.labels()?.text(key).map(ToString::to_string);
     let port: u16 = container.labels()?.get(PORT).and_then(|port| port.as_str()?.trim().parse().ok())?;
     if !container.runs() || port == 0 {
         return None;

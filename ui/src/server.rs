@@ -61,7 +61,7 @@ pub(crate) struct App {
     pub(crate) worlds: Arc<Store<World>>,
     sources: Sources,
     hidden: Arc<Hidden>,
-    hosts: tokio::sync::Mutex<Option<(Instant, Arc<HashMap<String, Host>>)>>,
+    hosts: tokio::sync::Mutex<Option<KnownHosts>>,
     questions: Semaphore,
     pub(crate) viewers: Arc<Semaphore>,
     door: Option<Mutex<Door>>,
@@ -69,6 +69,9 @@ pub(crate) struct App {
     cookie: String,
     pub(crate) stop: CancellationToken,
 }
+
+/// What the scheduler said of hosts, by uuid, and when.
+type KnownHosts = (Instant, Arc<HashMap<String, Host>>);
 
 /// The page.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The stream of a view; `at` is the address that the browser shows.
 pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Response {
     let asked = Query::parse("", request.uri().query().unwrap_or_default());
-    let (path, query) = asked.get("at").split_once('?').unwrap_or((asked.get("at"), ""));
+    let (path, query) = asked.get("at").split_once('?').unwrap_or_else(|| (asked.get("at"), ""));
     let Some(path) = path.strip_prefix("/ui/") else {
         return (StatusCode::BAD_REQUEST, "at: expected an address below /ui/\n").into_response();
     };

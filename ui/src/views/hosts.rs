@@ -219,7 +219,7 @@ pub(crate) fn names(context: &Context, query: &Query) -> serde_json::Value {
     let texts = |of: &dyn Fn(&Host) -> String| hosts.iter().map(|host| of(host)).collect::<Vec<_>>();
     let used = |name: &'static str| {
         texts(&move |host| {
-            pool(context, host, name).and_then(Pool::share).map_or("?".into(), |share| format!("{share} %"))
+            pool(context, host, name).and_then(Pool::share).map_or_else(|| "?".into(), |share| format!("{share} %"))
         })
     };
     serde_json::json!({

@@ -123,7 +123,7 @@ pub(crate) fn ago(seconds: i64) -> String {
 }
 
 /// The name of an entity, else what it is known by.
-pub(crate) fn name_of<'e, E: model::Entity>(entity: &'e E) -> &'e Text {
+pub(crate) fn name_of<E: model::Entity>(entity: &E) -> &Text {
     entity.name().filter(|name| !name.is_empty()).unwrap_or_else(|| entity.id())
 }
 

@@ -140,7 +140,8 @@ fn table(known: &Placements) -> Table {
             None => format!("{}: {}", container.name, container.state),
         };
         let states: Vec<_> = containers.clone().map(state).collect();
-        let image = containers.filter_map(|container| container.image_name.as_deref()).next().unwrap_or_default();
+        let mut containers = containers;
+        let image = containers.find_map(|container| container.image_name.as_deref()).unwrap_or_default();
         let mut why: Vec<String> = placement.error.iter().cloned().collect();
         why.extend(placement.failures.iter().map(|failure| format!("{}: {}", failure.host.name, failure.error)));
         let tone = match &*placement.state {
@@ -194,11 +195,11 @@ fn explained(context: &Context, page: &mut Page, answer: &Explanation) {
         empty: "No host.",
     }));
     let rows = answer.reasons.iter().map(|reason| {
-        let example = answer.hosts.iter().flat_map(|host| &host.reasons).find(|text| text.starts_with(&*reason.reason));
+        let example = answer.hosts.iter().flat_map(|host| &host.reasons).find(|text| text.starts_with(&*reason.text));
         Row {
-            key: reason.reason.clone(),
+            key: reason.text.clone(),
             cells: vec![
-                Cell::new(&reason.reason).note(example.map_or("", |example| example)),
+                Cell::new(&reason.text).note(example.map_or("", |example| example)),
                 Cell::new(reason.count.to_string()),
                 Cell::quiet(reason.hosts.join("  ")),
             ],
