@@ -61,8 +61,8 @@ pub(crate) fn serve(
   agent ui --print --token-file /etc/berth/ui.token")]
 pub(crate) struct Ui {
     /// Address of the page
-    #[arg(long, value_name = "ADDRESS", env = "BERTH_UI", default_value_t = ui::DEFAULT)]
-    ui: SocketAddr,
+    #[arg(long = "ui", value_name = "ADDRESS", env = "BERTH_UI", default_value_t = ui::DEFAULT)]
+    address: SocketAddr,
     /// The file that the agent has as --ui-token-file: the address then works once, within two minutes
     #[arg(long, value_name = "FILE", env = "BERTH_UI_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -77,7 +77,7 @@ impl Ui {
     }
 
     fn open(&self) -> Result<String, Failure> {
-        let mut address = format!("http://{}/ui/", self.ui);
+        let mut address = format!("http://{}/ui/", self.address);
         if let Some(path) = &self.token_file {
             let token = process::token::read(path)?;
             let mut random = [0; ui::ticket::RANDOM];
@@ -86,11 +86,11 @@ impl Ui {
             address = format!("{address}?t={}", ui::ticket::ticket(&token, i64::try_from(now)?, &random));
         }
         if !self.print {
-            let answers = std::net::TcpStream::connect_timeout(&self.ui, ANSWER_TIME);
+            let answers = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME);
             answers.map_err(|error| {
                 format!(
                     "no page at http://{}/ui/: {error}; start one with `agent up`, or name its address with --ui",
-                    self.ui
+                    self.address
                 )
             })?;
             let (program, arguments) = BROWSER;
