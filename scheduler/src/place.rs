@@ -10,6 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod hosts;
 pub(crate) mod invalid;
 pub(crate) mod inventory;
+mod keep;
 pub(crate) mod life;
 pub(crate) mod port;
 pub(crate) mod promise;

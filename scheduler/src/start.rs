@@ -18,6 +18,7 @@ pub(crate) mod docker_config;
 pub(crate) mod endpoint;
 mod images;
 mod job;
+mod keep_unit;
 mod late;
 mod leased;
 mod look;
