@@ -24,6 +24,7 @@ mod leased;
 mod look;
 pub(crate) mod platforms;
 pub(crate) mod progress;
+pub(crate) mod pull_ahead;
 pub(crate) mod registry;
 mod replace_unit;
 pub(crate) mod silent;

@@ -36,6 +36,7 @@ impl Starter {
     ///
     /// [`Refusal::Unknown`] if there is no such unit that is started, [`Refusal::Unsettled`] while an engine does not
     /// answer, and if the ledger cannot be written.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn stop_units(
         self: &Arc<Self>,
         id: &Text,
@@ -62,6 +63,7 @@ impl Starter {
     ///
     /// [`Refusal::DoesNotFit`] with what has the room or the ports of one now: none of them is started then. Otherwise
     /// as [`Starter::stop_units`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn start_kept(
         self: &Arc<Self>,
         id: &Text,
@@ -86,6 +88,7 @@ impl Starter {
     /// # Errors
     ///
     /// As [`Starter::stop_units`].
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn remove_units(
         self: &Arc<Self>,
         id: &Text,

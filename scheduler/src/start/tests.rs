@@ -28,6 +28,7 @@ use crate::policy::Policy;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::start::endpoint::Endpoints;
+use crate::start::pull_ahead::{ImageOutcome, WantedImage};
 use crate::subject::Subject;
 
 /// Longest wait for something to happen; a busy machine is slow.
@@ -40,6 +41,9 @@ struct Played {
     created: AtomicUsize,
     /// How often it was asked about an image of a registry.
     asked: AtomicUsize,
+    /// How many images it pulls just now, and the most it did at once.
+    pulls: AtomicUsize,
+    most_pulls: AtomicUsize,
 }
 
 impl Played {
@@ -71,6 +75,27 @@ impl Played {
         let body = to_bytes(asked.into_body(), 1 << 20).await.unwrap();
         let path = uri.path().split('/').filter(|part| !part.is_empty() && !part.starts_with("v1."));
         let path: Vec<&str> = path.collect();
+        match (method.as_str(), &path[..]) {
+            ("GET", ["images", "present", "json"]) => return json!({ "Id": "sha256:00" }).to_string().into_response(),
+            ("GET", ["images", ..]) => return StatusCode::NOT_FOUND.into_response(),
+            ("POST", ["images", "create"]) => {
+                let now = played.pulls.fetch_add(1, Ordering::Relaxed) + 1;
+                played.most_pulls.fetch_max(now, Ordering::Relaxed);
+                sleep(Duration::from_millis(200)).await;
+                played.pulls.fetch_sub(1, Ordering::Relaxed);
+                let query = uri.query().unwrap_or_default();
+                if query.contains("slow") {
+                    sleep(LIMIT).await;
+                }
+                if query.contains("broken") {
+                    return json!({ "errorDetail": { "message": "no such manifest" } }).to_string().into_response();
+                }
+                let layer =
+                    json!({ "status": "Downloading", "id": "ab", "progressDetail": { "current": 1, "total": 2 } });
+                return layer.to_string().into_response();
+            }
+            _ => {}
+        }
         let mut containers = lock(&played.containers);
         let called = |containers: &BTreeMap<String, Value>, what: &str| {
             containers.iter().find(|(name, one)| *name == what || one["Id"] == what).map(|(name, _)| name.clone())
@@ -696,4 +721,40 @@ async fn what_was_being_stopped_or_started_again_when_the_scheduler_died_is_gone
     fourth.resume();
     fourth.is_started("old").await;
     assert_eq!((played.state("old"), played.created.load(Ordering::Relaxed)), ("running".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn images_are_pulled_ahead_two_at_a_time_on_a_host_and_each_says_what_became_of_it() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let wanted = |image: &str, always| WantedImage { host: "u".into(), image: image.into(), always };
+    let all = ["a", "b", "present", "broken", "c"].map(|image| wanted(image, false));
+    let (sender, mut progress) = tokio::sync::mpsc::channel(100);
+    let (none, stop) = (RequestCredentials::default(), CancellationToken::new());
+    let outcomes = starter.pull_ahead(&all, &none, &Some(sender), &stop).await;
+    let expected = |at: usize| match at {
+        2 => ImageOutcome::Present,
+        3 => ImageOutcome::Failed(EngineError::Failed("no such manifest".to_owned())),
+        _ => ImageOutcome::Pulled,
+    };
+    assert_eq!(outcomes, (0..5).map(expected).collect::<Vec<_>>());
+    assert_eq!(played.most_pulls.load(Ordering::Relaxed), 2);
+    let mut said = Vec::new();
+    while let Ok(one) = progress.try_recv() {
+        said.push(serde_json::to_string(&one).unwrap());
+    }
+    let line = r#"{"host":"one","image":"a","status":"Downloading","layer":"ab","current":1,"total":2}"#;
+    assert!(said.iter().any(|one| one == line), "{said:?}");
+    let nowhere = WantedImage { host: "gone".into(), ..wanted("a", true) };
+    let outcomes = starter.pull_ahead(&[wanted("present", true), nowhere], &none, &None, &stop).await;
+    assert_eq!(outcomes[0], ImageOutcome::Pulled);
+    assert!(matches!(&outcomes[1], ImageOutcome::Failed(EngineError::Refused(_))), "{outcomes:?}");
+    // Given up while it lasts.
+    let slow = [wanted("slow", false)];
+    let pulling = starter.pull_ahead(&slow, &none, &None, &stop);
+    let (outcomes, ()) = tokio::join!(pulling, async {
+        sleep(Duration::from_millis(300)).await;
+        stop.cancel();
+    });
+    assert!(matches!(&outcomes[0], ImageOutcome::Failed(error) if error.to_string().contains("given up")));
 }
