@@ -1,6 +1,7 @@
 //! The book: all that is promised, by placement, and what is left of it as time passes.
 
 pub(crate) mod failed;
+mod gone;
 mod kept;
 mod late;
 mod learn;
