@@ -37,8 +37,8 @@ impl Placer {
             let host = room.inventory.hosts().index(&replica.host);
             let host = host.ok_or_else(|| refuse("the cluster does not have this host now".to_owned()))?;
             let need = self.need(&request, room.inventory, &names, &[]);
-            let amounts = need.checks.iter().filter(|check| matches!(check, Check::Room(_)));
-            if let Some(reason) = amounts.filter_map(|check| check.refuse(&room, host)).next() {
+            let mut amounts = need.checks.iter().filter(|check| matches!(check, Check::Room(_)));
+            if let Some(reason) = amounts.find_map(|check| check.refuse(&room, host)) {
                 return Err(refuse(reason.detail));
             }
             // A request that names its host has its ports in any case.

@@ -14,7 +14,6 @@ use crate::place::{Placer, decided};
 
 /// One request of a rehearsal.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "for the planner of stacks"))]
 pub(crate) struct Rehearsed<'a> {
     pub(crate) id: &'a Text,
     pub(crate) request: &'a Request,

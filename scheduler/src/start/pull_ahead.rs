@@ -18,11 +18,10 @@ use crate::start::credentials::RequestCredentials;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 
 /// Longest time for one image on one host, with its wait for others there: 10 GB at 25 Mbit/s.
-pub(crate) const PULL_AHEAD_TIME: Duration = Duration::from_mins(60);
+pub(crate) const PULL_AHEAD_TIME: Duration = Duration::from_hours(1);
 
 /// An image that a host is to have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
 pub(crate) struct WantedImage {
     /// The uuid of the host.
     pub(crate) host: Text,
