@@ -1,5 +1,4 @@
 //! The page of a running agent, as a browser shows it; and what it answers to other programs.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
