@@ -298,6 +298,7 @@ impl World {
                         "primary_ip": "172.17.66.9", "ips": ["172.17.66.9"], "routed_ips": [], "state": "running",
                         "links": {"db": "evil-1"}, "network_from": dice.one(&NAMES), "create_index": index,
                         "labels": {"io.berth.placement": "unit-1"}, "ports": ["80:80/tcp"], "memory_reservation": 1_i64 << 40,
+                        "health_reason": "a lie", "health_since": index,
                     }),
                 )
             }
@@ -315,7 +316,10 @@ impl World {
             _ if dice.in_percent(25) => {
                 let uuid = uuid.as_str().unwrap_or("none").replace('@', "%40");
                 let key = format!("{}/{blue}/{}/{uuid}", dice.one(&["health", "health", "votes"]), RED[dice.below(2)]);
-                Act::Put(key, json!({"health_state": "unhealthy", "opinion": "down", "start_count": dice.below(3)}))
+                Act::Put(
+                    key,
+                    json!({"health_state": "unhealthy", "opinion": "down", "reason": "a lie", "start_count": dice.below(3)}),
+                )
             }
             _ if dice.in_percent(20) => Act::Put(
                 format!("claims/host/{blue}"),
