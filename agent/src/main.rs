@@ -158,8 +158,6 @@ const EVERYDAY: &[Everyday] = &[
         &[
             "metadata",
             "dns",
-            "scheduler",
-            "admin",
             "ui",
             "source",
             "docker",
@@ -167,7 +165,6 @@ const EVERYDAY: &[Everyday] = &[
             "upstream",
             "state-dir",
             "serve-containers",
-            "debug",
         ],
     ),
     ("invite", &["file", "ttl", "role", "label", "out", "script", "package", "from", "revoke", "cluster"]),
