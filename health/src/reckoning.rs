@@ -34,14 +34,14 @@ pub(crate) type Said = (Opinion, Option<Text>);
 /// `own` is what this host says if it is one of them.
 pub(crate) fn sure<'o>(
     one: &'o Assigned,
-    own: Option<Said>,
+    own: Option<&Said>,
     heard: &Heard,
     roster: &Roster,
     is_suspect: bool,
 ) -> Vec<(&'o Text, Option<Said>)> {
     let checkers = one.checkers.iter().filter_map(|checker| {
         if roster.own.as_ref() == Some(checker) {
-            return (!is_suspect).then(|| (checker, own.clone()));
+            return (!is_suspect).then(|| (checker, own.cloned()));
         }
         let host = roster.hosts.find(checker)?;
         if roster.hosts.is_suspect(host) {
@@ -73,7 +73,7 @@ pub(crate) fn why_down(published: HealthState, own: Option<&str>, sure: &[(&Text
     }
     reason_of(sure.iter().map(|(name, said)| {
         let (opinion, reason) =
-            said.as_ref().map_or((published.opinion(), None), |(said, why)| (*said, why.as_deref()));
+            said.as_ref().map_or_else(|| (published.opinion(), None), |(said, why)| (*said, why.as_deref()));
         (&***name, (opinion == Opinion::Down).then_some(reason.unwrap_or(NO_REASON)))
     }))
 }
@@ -207,7 +207,7 @@ mod tests {
         let mut one = Assigned { target: target(2), owner: None, checkers: Vec::new(), rank: Some(0) };
         let counted = |one: &Assigned, own: Option<Opinion>, votes: &[_], is_suspect| {
             let said = own.map(|own| (own, None));
-            let poll = poll(one, own, &sure(one, said, &heard(votes), &roster(""), is_suspect));
+            let poll = poll(one, own, &sure(one, said.as_ref(), &heard(votes), &roster(""), is_suspect));
             poll.verdict(HealthState::Healthy, Quorum::Majority)
         };
         assert_eq!(counted(&one, Some(Opinion::Down), &[], false), HealthState::Unhealthy);

@@ -45,7 +45,7 @@ impl Health {
             };
             let opinion = check.map(|check| check.results.opinion());
             let own = check.map(|check| (check.results.opinion(), check.results.reason().map(Text::from)));
-            let sure = sure(one, own, &heard, &known.roster, is_suspect);
+            let sure = sure(one, own.as_ref(), &heard, &known.roster, is_suspect);
             let poll = poll(one, opinion, &sure);
             let state = poll.verdict(base, quorum);
             // Nothing is decided until there is something to decide by.
