@@ -7,13 +7,14 @@ mod greeting;
 mod health_checks;
 mod leave;
 mod network;
+mod page;
 mod prune;
 mod separate;
 mod service;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ enum Command {
     Invites(enroll::Invites),
     Hosts(enroll::Hosts),
     Label(enroll::Label),
+    Cordon(enroll::Cordon),
+    Uncordon(enroll::Uncordon),
     Rotate(enroll::Rotate),
     Remove(enroll::Remove),
     Prune(prune::Prune),
@@ -64,6 +67,7 @@ enum Command {
     Healthcheck(Healthcheck),
     /// Give each host a subnet for its containers, and route to those of all others
     Network(Box<network::Network>),
+    Ui(page::Ui),
     /// Print the version
     Version(Version),
     /// Print the completions for a shell
@@ -92,6 +96,9 @@ struct Up {
     /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1:8112, 127.0.0.1:8113, 127.0.0.1:8114]
     #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN", value_delimiter = ',', value_parser = listen_address)]
     admin: Vec<SocketAddr>,
+
+    #[command(flatten, next_help_heading = "Page")]
+    ui: ui::UiOptions,
 
     #[command(flatten, next_help_heading = "Source")]
     live: live::Options,
@@ -153,6 +160,7 @@ const EVERYDAY: &[Everyday] = &[
             "dns",
             "scheduler",
             "admin",
+            "ui",
             "source",
             "docker",
             "public-ip",
@@ -203,11 +211,14 @@ fn main() -> ExitCode {
         Command::Invites(invites) => return invites.run(),
         Command::Hosts(hosts) => return hosts.run(),
         Command::Label(label) => return label.run(),
+        Command::Cordon(cordon) => return cordon.run(),
+        Command::Uncordon(uncordon) => return uncordon.run(),
         Command::Rotate(rotate) => return rotate.run(),
         Command::Remove(remove) => return remove.run(),
         Command::Network(network) => return network.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
+        Command::Ui(ui) => return ui.run(),
         Command::Version(version) => return version.run("agent"),
         Command::Completions(completions) => return completions.run(Cli::command()),
     };
@@ -271,7 +282,12 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     let services = [("--metadata", metadata), ("--dns", dns), ("--scheduler", up.scheduler)];
-    distinct(services.into_iter().chain(admin.iter().map(|address| ("--admin", *address))))?;
+    let page = match up.ui.listen() {
+        ui::Listen::At(address) => Some(address),
+        ui::Listen::Nowhere => None,
+    };
+    let pages = admin.iter().map(|address| ("--admin", *address)).chain(page.map(|address| ("--ui", address)));
+    distinct(services.into_iter().chain(pages))?;
     let metadata_place = launch.prepare_address(metadata).await?;
     let dns_place = launch.prepare_address(dns).await?;
     let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
@@ -281,7 +297,9 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     dns_sockets.add_to(&mut filter)?;
     launch.keep_to_containers(filter).await?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
+    let page = page::bind(&up.ui)?;
     let serving = Serving {
+        page: page.as_ref().map(TcpListener::local_addr).transpose()?,
         metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
@@ -326,9 +344,13 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     scheduler_options.etcd = up.live.etcd;
     scheduler_options.own_engine = engine.map(|(endpoint, _)| endpoint);
     let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
-    let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
+    let scheduler = scheduler::Server::new(&scheduler_options, snapshots.clone(), registry)?;
     let scheduler = scheduler.with_readiness(launch.readiness.clone());
     launch.add_pages(dns.pages());
+    if let Some(listener) = page {
+        page::serve(&mut launch, &up.ui, listener, snapshots.clone(), scheduler.questions())?;
+    }
+    launch.add_pages(ui::prometheus::router(snapshots));
     launch.admin(&admin, asked, Some(reload))?;
 
     info!(service = "metadata", address = %serving.metadata, "serving");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use platform::batch::{Ends, Incoming, Outgoing, make_blocking, reply};
+use platform::batch::{Ends, Incoming, Outgoing, Sleep, make_blocking, reply};
 use process::Parts;
 use process::accept::{Failures, PAUSE};
 use tokio::runtime::Handle;
@@ -38,8 +38,13 @@ pub(crate) fn serve(
     parts: &mut Parts,
 ) -> io::Result<()> {
     make_blocking(&socket)?;
-    let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current() };
-    let stop = stop.clone();
+    let (sleep, alarm) = Sleep::new()?;
+    let server = Server { socket: Arc::new(socket), shared, tasks: tasks.clone(), runtime: Handle::current(), sleep };
+    let (stop, stopped) = (stop.clone(), stop.clone());
+    tokio::spawn(async move {
+        stopped.cancelled().await;
+        drop(alarm);
+    });
     parts.spawn_thread("dns-udp", move || server.serve(&stop))
 }
 
@@ -48,6 +53,7 @@ struct Server {
     shared: Arc<Shared>,
     tasks: TaskTracker,
     runtime: Handle,
+    sleep: Sleep,
 }
 
 impl Server {
@@ -62,7 +68,8 @@ impl Server {
             // What panics in single queries is caught there; nothing else may end the thread either.
             let batch = catch_unwind(AssertUnwindSafe(|| self.serve_batch(&mut queries, &mut replies, &tally)));
             match batch {
-                Ok(Ok(())) => {}
+                Ok(Ok(0)) => self.sleep.wait(&self.socket),
+                Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     self.shared.metrics.receive_errors.inc();
                     // What a client did to earlier replies says nothing about this socket.
@@ -75,10 +82,11 @@ impl Server {
         }
     }
 
-    /// Takes what has arrived, and answers it.
-    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, tally: &Mine) -> io::Result<()> {
-        if queries.receive(&self.socket)? == 0 {
-            return Ok(());
+    /// Takes what has arrived, and answers it; returns how much that was.
+    fn serve_batch(&self, queries: &mut Incoming, replies: &mut Outgoing, tally: &Mine) -> io::Result<usize> {
+        let count = queries.receive(&self.socket)?;
+        if count == 0 {
+            return Ok(0);
         }
         let arrived = Instant::now();
         // How many are about names of others, and how many about ours.
@@ -110,7 +118,7 @@ impl Server {
                 tally.took(own, answers, time);
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Answers once upstreams did.

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use etcd::segment;
+use foldhash::HashMap;
 use ipnet::Ipv4Net;
 use model::network_key::{
     CLAIMED_SUBNETS, CLAIMING_HOSTS, CONTAINERS_NETWORK, NETWORK_ACCEPT, NETWORK_CONFIG, ROUTER_LABEL, SUBNET_LABEL,
 };
-use model::{Entity as _, Host, Map, Snapshot, Text};
+use model::{Change, Entity as _, Host, Map, NetworkKey, Snapshot, Table, Text, changes};
 
 use crate::config::{Config, network};
 
@@ -129,13 +130,13 @@ pub struct Claims {
     /// Whose each subnet is.
     pub subnets: BTreeMap<Ipv4Net, Owner>,
     /// What each host says.
-    pub hosts: BTreeMap<Text, Result<HostClaim, String>>,
+    pub hosts: HashMap<Text, Result<HostClaim, String>>,
     /// Subnets that several hosts have, which only a file can say.
     pub shared: BTreeMap<Ipv4Net, Vec<Text>>,
     /// Until when a loss of claims is meant, in seconds after the beginning of 1970.
     pub accepted_until: Option<i64>,
     /// Keys that are no claims, each with the reason.
-    pub defects: Vec<(Text, String)>,
+    pub defects: BTreeMap<Text, String>,
 }
 
 impl Claims {
@@ -143,30 +144,58 @@ impl Claims {
     pub fn of<'k>(pairs: impl IntoIterator<Item = (&'k str, &'k Map)>) -> Self {
         let mut claims = Self::default();
         for (key, value) in pairs {
-            let mut defect = |problem: String| claims.defects.push((key.into(), problem));
-            if key == NETWORK_CONFIG {
-                claims.config = Some(Config::parse(value));
-            } else if key == NETWORK_ACCEPT {
-                claims.accepted_until = value.int("until");
-            } else if key.starts_with(CLAIMED_SUBNETS) {
-                match (subnet_of(key), Owner::parse(value)) {
-                    (None, _) => defect("no subnet such as claims/subnet/10.42.7.0-24".to_owned()),
-                    (_, Err(wrong)) => defect(wrong),
-                    (Some(subnet), Ok(owner)) => drop(claims.subnets.insert(subnet, owner)),
-                }
-            } else if let Some(host) = key.strip_prefix(CLAIMING_HOSTS) {
-                match segment::unescape(host, segment::ESCAPED) {
-                    Some(host) => drop(claims.hosts.insert((&*host).into(), HostClaim::parse(value))),
-                    None => defect("no name of a host".to_owned()),
-                }
-            }
+            claims.set(key, value);
         }
         claims
     }
 
-    /// The claims in a snapshot of etcd.
-    pub fn in_etcd(snapshot: &Snapshot) -> Self {
-        Self::of(snapshot.network_keys.values().map(|key| (&**key.id(), key.fields())))
+    /// Takes in one key and its value. No two keys mean the same subnet or host, so each key stands for itself.
+    fn set(&mut self, key: &str, value: &Map) {
+        let mut defect = |problem: String| drop(self.defects.insert(key.into(), problem));
+        if key == NETWORK_CONFIG {
+            self.config = Some(Config::parse(value));
+        } else if key == NETWORK_ACCEPT {
+            self.accepted_until = value.int("until");
+        } else if key.starts_with(CLAIMED_SUBNETS) {
+            match (subnet_of(key), Owner::parse(value)) {
+                (None, _) => defect("no subnet such as claims/subnet/10.42.7.0-24".to_owned()),
+                (_, Err(wrong)) => defect(wrong),
+                (Some(subnet), Ok(owner)) => drop(self.subnets.insert(subnet, owner)),
+            }
+        } else if let Some(host) = key.strip_prefix(CLAIMING_HOSTS) {
+            match segment::unescape(host, segment::ESCAPED) {
+                Some(host) => drop(self.hosts.insert((&*host).into(), HostClaim::parse(value))),
+                None => defect("no name of a host".to_owned()),
+            }
+        }
+    }
+
+    /// Takes out what a key said.
+    fn unset(&mut self, key: &str) {
+        self.defects.remove(key);
+        if key == NETWORK_CONFIG {
+            self.config = None;
+        } else if key == NETWORK_ACCEPT {
+            self.accepted_until = None;
+        } else if let Some(subnet) = subnet_of(key) {
+            self.subnets.remove(&subnet);
+        } else if let Some(host) = key.strip_prefix(CLAIMING_HOSTS)
+            && let Some(host) = segment::unescape(host, segment::ESCAPED)
+        {
+            self.hosts.remove(&*host);
+        }
+    }
+
+    /// Takes in what changed from some keys of etcd to others, as [`of`](Self::of) would read them. Costs what changed.
+    pub fn follow(&mut self, before: &Table<NetworkKey>, after: &Table<NetworkKey>) {
+        for change in changes(before, after) {
+            if let Change::Removed(old) | Change::Changed { old, .. } = &change {
+                self.unset(old.id());
+            }
+            if let Change::Added(new) | Change::Changed { new, .. } = &change {
+                self.set(new.id(), new.fields());
+            }
+        }
     }
 
     /// The claims in a cluster file: labels of hosts, and the range in the metadata of the network [`NETWORK`].
@@ -185,7 +214,7 @@ impl Claims {
                 continue;
             }
             match of_labels(host, labels) {
-                Err(wrong) => claims.defects.push((format!("hosts/{name}").into(), wrong)),
+                Err(wrong) => drop(claims.defects.insert(format!("hosts/{name}").into(), wrong)),
                 Ok(claim) => {
                     if let Some(Owner::Host(first)) = claims.subnets.get(&claim.subnet) {
                         let hosts = claims.shared.entry(claim.subnet).or_insert_with(|| vec![first.clone()]);
@@ -269,9 +298,12 @@ fn of_labels(host: &Host, labels: &Map) -> Result<HostClaim, String> {
 mod tests {
     use super::*;
 
+    fn map(json: &str) -> Map {
+        serde_json::from_str(json).unwrap()
+    }
+
     fn claims(keys: &[(&str, &str)]) -> Claims {
-        let maps: Vec<(&str, Map)> =
-            keys.iter().map(|(key, json)| (*key, serde_json::from_str(json).unwrap())).collect();
+        let maps: Vec<(&str, Map)> = keys.iter().map(|(key, json)| (*key, map(json))).collect();
         Claims::of(maps.iter().map(|(key, map)| (*key, map)))
     }
 
@@ -335,6 +367,36 @@ mod tests {
             let honest = keys(r#"{"subnet": "10.42.99.0/24"}"#.to_owned());
             proptest::prop_assert_eq!(others(&keys(lie)), others(&honest));
             proptest::prop_assert_eq!(others(&honest).len(), 6);
+        }
+    }
+
+    proptest::proptest! {
+        /// Claims that follow etcd key by key are those that a reading of all keys gives.
+        #[test]
+        fn following_is_as_good_as_reading(states in proptest::collection::vec(proptest::collection::btree_map(0_usize..12, 0_usize..5, 0..12), 1..6)) {
+            const KEYS: [&str; 12] = [
+                NETWORK_CONFIG, NETWORK_ACCEPT, "claims/subnet/10.42.1.0-24", "claims/subnet/10.42.2.0-24",
+                "claims/subnet/10.42.3.0-24", "claims/subnet/10.42.1.9-24", "claims/host/a", "claims/host/b", "claims/host/c%20d",
+                "claims/host/%", "claims/other", "hosts/a/host",
+            ];
+            const VALUES: [&str; 5] = [
+                r#"{"host": "a", "subnet": "10.42.1.0/24", "via": "192.0.2.1", "cidr": "10.42.0.0/16"}"#,
+                r#"{"host": "b", "subnet": "10.42.2.0/24", "until": 7}"#,
+                r#"{"host": "b", "freed": true, "until": 9, "subnet": "10.42.3.0/24"}"#,
+                r#"{"host": "", "subnet": 5}"#,
+                "{}",
+            ];
+            let (mut before, mut followed) = (Table::default(), Claims::default());
+            for state in states {
+                let mut after: Table<NetworkKey> = Table::default();
+                for (key, value) in &state {
+                    after.insert(NetworkKey::new(KEYS[*key].into(), map(VALUES[*value])).into());
+                }
+                followed.follow(&before, &after);
+                let read = Claims::of(after.values().map(|key| (&**key.id(), key.fields())));
+                proptest::prop_assert_eq!(&followed, &read);
+                before = after;
+            }
         }
     }
 

@@ -1,6 +1,5 @@
 //! From the routes that are wanted and those that are there to the changes between them.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
@@ -13,35 +12,62 @@ use crate::verdict::{Judged, Verdict};
 ///
 /// Routes of others are never among them. What is held stays as it is.
 pub fn changes(judged: &[Judged], own: &[Route]) -> Vec<RouteChange> {
-    let held: Vec<Ipv4Net> =
-        judged.iter().filter(|peer| matches!(peer.verdict, Verdict::Held(_))).map(|peer| peer.subnet).collect();
-    let wanted: BTreeMap<Ipv4Net, (Ipv4Addr, u32)> = judged
-        .iter()
-        .filter(|peer| peer.verdict.is_routed())
-        .filter_map(|peer| Some((peer.subnet, (peer.via?, peer.link?))))
-        .collect();
+    // Both lists in the order of subnets, in which they mostly are already.
+    let mut peers: Vec<(Ipv4Net, Wanted)> =
+        judged.iter().filter_map(|peer| Some((peer.subnet, Wanted::of(peer)?))).collect();
+    peers.sort_by_key(|(subnet, _)| *subnet);
+    let mut there: Vec<&Route> = own.iter().filter(|route| route.marked).collect();
+    there.sort_by_key(|route| route.prefix);
+
     let (mut add, mut replace, mut remove) = (Vec::new(), Vec::new(), Vec::new());
-    let mut there: BTreeMap<Ipv4Net, &Route> = BTreeMap::new();
-    for route in own.iter().filter(|route| route.marked) {
+    let missing = |(subnet, wanted): (Ipv4Net, Wanted)| match wanted {
+        Wanted::Leads { via, link } => Some(RouteChange::Add(Route::marked(subnet, via, link))),
+        Wanted::Stays => None,
+    };
+    let mut peers = peers.into_iter().peekable();
+    let mut last = None;
+    for route in there {
         // The kernel has one route for a subnet and a metric; any other of ours is left over.
-        if route.metric == METRIC && route.via.is_some() && !there.contains_key(&route.prefix) {
-            there.insert(route.prefix, route);
-        } else {
+        if route.metric != METRIC || route.via.is_none() || last == Some(route.prefix) {
             remove.push(RouteChange::Remove(*route));
+            continue;
         }
-    }
-    for (subnet, (via, link)) in &wanted {
-        match there.remove(subnet) {
-            None => add.push(RouteChange::Add(Route::marked(*subnet, *via, *link))),
-            Some(route) if route.via != Some(*via) || route.link != *link => {
-                replace.push(RouteChange::Replace { route: *route, via: *via, link: *link });
+        last = Some(route.prefix);
+        while let Some(peer) = peers.next_if(|(subnet, _)| *subnet < route.prefix) {
+            add.extend(missing(peer));
+        }
+        match peers.next_if(|(subnet, _)| *subnet == route.prefix) {
+            Some((_, Wanted::Leads { via, link })) if route.via != Some(via) || route.link != link => {
+                replace.push(RouteChange::Replace { route: *route, via, link });
             }
             Some(_) => {}
+            None => remove.push(RouteChange::Remove(*route)),
         }
     }
-    let gone = there.into_values().filter(|route| !held.contains(&route.prefix));
-    remove.extend(gone.map(|route| RouteChange::Remove(*route)));
+    add.extend(peers.filter_map(missing));
     [add, replace, remove].concat()
+}
+
+/// What is wanted of the route to a peer.
+#[derive(Clone, Copy)]
+enum Wanted {
+    Leads {
+        via: Ipv4Addr,
+        link: u32,
+    },
+    /// It stays as it is.
+    Stays,
+}
+
+impl Wanted {
+    /// `None` if there is to be no route.
+    fn of(peer: &Judged) -> Option<Self> {
+        match &peer.verdict {
+            Verdict::Held(_) => Some(Self::Stays),
+            verdict if verdict.is_routed() => Some(Self::Leads { via: peer.via?, link: peer.link? }),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::place::invalid::Invalid;
 use crate::place::request::Request;
 use crate::place::request::member::Member;
 use crate::policy::host_path::HostPath;
-use crate::policy::image::{Image, ImagePattern};
+use crate::policy::image::{Image, ImagePattern, may_be_id};
 use crate::policy::mount::{Source, engine_sockets, sources};
 use crate::policy::pattern::Pattern;
 use crate::subject::Subject;
@@ -367,6 +367,10 @@ impl Part<'_> {
     /// A pattern with `*` is about networks of containers: what leads into a host, or into another container, has to
     /// be written out.
     fn check_network(&self, network: &str, field: &str) -> Result<(), Denial> {
+        if may_be_id(network) {
+            let why = ", which may be the id of any network; give its name";
+            return Err(Denial { why, ..self.denial("networks", field, format!("the network {network}"), None) });
+        }
         let leads_out = network.eq_ignore_ascii_case("host") || network.contains(':');
         let allows = |pattern: &Pattern| if leads_out { pattern.is(network) } else { pattern.fits(network) };
         if self.rules.networks.iter().any(allows) {

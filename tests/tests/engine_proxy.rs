@@ -37,6 +37,11 @@ struct Proxied {
 
 impl Proxied {
     fn start() -> Option<Self> {
+        Self::with_policy(None)
+    }
+
+    /// The proxy with the text of a policy.
+    fn with_policy(policy: Option<&str>) -> Option<Self> {
         if !there(&[("setpriv", "--version")], "util-linux") {
             return None;
         }
@@ -45,7 +50,12 @@ impl Proxied {
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = format!("unix://{}", folder.path().join("engine.sock").display());
         let engine = format!("--docker=unix://{}", world.engine.socket().display());
-        let launch = Launch::bare(Executable::Agent).word("engine-proxy").word(engine).logged();
+        let mut launch = Launch::bare(Executable::Agent).word("engine-proxy").word(engine).logged();
+        if let Some(policy) = policy {
+            let path = folder.path().join("policy.yml");
+            std::fs::write(&path, policy).unwrap();
+            launch = launch.with("--policy", path);
+        }
         let mut proxy = launch.with("--listen", socket).with("--group", USER.to_string()).start();
         proxy.line("it serves", |line| line["message"] == "serving");
         Some(Self { world, _proxy: proxy, folder })
@@ -225,6 +235,28 @@ fn nothing_secret_is_read_through_the_proxy() {
     }
 }
 
+/// The engine connects to the host that an image's name says, and tells what it found: also when nothing is pulled.
+#[test]
+fn no_registry_is_asked_for_an_image_that_the_policy_does_not_allow() {
+    let policy = r#"default: {images: ["127.0.0.1:1/allowed/*"]}"#;
+    let Some(proxied) = Proxied::with_policy(Some(policy)) else { return };
+    let get = |method: &str, path: &str| {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--max-time", "20", "--request", method, "--unix-socket"]);
+        command.arg(proxied.path("engine.sock")).arg(format!("http://x{path}"));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for image in ["127.0.0.1:1/other/web", "169.254.169.254/latest/web", "web", "127.0.0.1:1/allowed"] {
+        let shown = get("GET", &format!("/v1.41/distribution/{image}/json"));
+        assert!(shown.contains("images") && !shown.contains("dial"), "{image}: {shown}");
+        let shown = get("POST", &format!("/v1.41/images/create?fromImage={}", image.replace('/', "%2F")));
+        assert!(shown.contains("images") && !shown.contains("dial"), "{image}: {shown}");
+    }
+    // Nothing listens there.
+    let shown = get("GET", "/v1.41/distribution/127.0.0.1:1/allowed/web/json");
+    assert!(shown.contains("connection refused"), "{shown}");
+}
+
 #[test]
 fn half_requests_take_no_places_from_others() {
     let Some(proxied) = Proxied::start() else { return };
@@ -300,6 +332,13 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     // What an image brings makes no container one of a scheduler's.
     engine.docker(&["commit", "--change", "LABEL io.berth.request=r2", "web", "baked"]);
     engine.docker(&["run", "--detach", "--name", "stranger", "baked", "/bin/busybox", "sleep", "1000"]);
+
+    // One that a scheduler started is its own even if its image has the same request.
+    let given = ["--label=io.berth.request=r2", "--label=io.berth.attempt=4c1d"];
+    engine.docker(
+        &[&["run", "--detach", "--name", "own"], &given[..], &["baked", "/bin/busybox", "sleep", "1000"]].concat(),
+    );
+    proxied.docker(&["logs", "own"]).unwrap();
 
     let before = engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]);
     let sleep = ["box", "/bin/busybox", "sleep", "1000"];

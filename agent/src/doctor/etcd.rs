@@ -10,6 +10,9 @@ use super::{Finding, Outcome};
 /// Nothing in Berth depends on it.
 const CLOCK_MAX: i64 = 60;
 
+/// Size of the data from which on the quota may be near, in bytes: half of etcd's default. It does not say its quota.
+const SIZE_MAX: i64 = 1 << 30;
+
 /// Asks all members at once.
 pub(super) fn look(options: &EtcdArgs, urls: &[Endpoint]) -> impl Future<Output = Vec<Finding>> {
     let client = EtcdClient::new(options.with_members(urls.to_vec()));
@@ -44,6 +47,14 @@ fn of_member(Member { endpoint, status }: &Member) -> Vec<Finding> {
     if !status.alarms.is_empty() {
         let advice = "give etcd space (compact, defragment, a larger quota), then etcdctl alarm disarm";
         findings.push(Finding::new(&*subject, Outcome::Bad, status.alarms.join("; "), advice));
+    }
+    if status.size >= SIZE_MAX {
+        let advice = "see which keys are written most, compact and defragment (docs/etcd.md, \"When etcd is full\")";
+        let found = format!(
+            "{} MiB; at its quota, 2 GiB unless it was given another, etcd refuses all writes",
+            status.size >> 20
+        );
+        findings.push(Finding::new(format!("space of {subject}"), Outcome::Odd, found, advice));
     }
     findings.extend(status.clock_ahead.map(|ahead| clock(&subject, ahead)));
     if !guards_leases(&status.version) {
@@ -145,6 +156,7 @@ mod tests {
             (member(|_| {}), "ok", "leads, revision 42, 3 MiB"),
             (member(|status| status.knows_leader = false), "bad", "more than half"),
             (member(|status| status.alarms = vec!["NOSPACE".into()]), "bad", "disarm"),
+            (member(|status| status.size = 1 << 30), "odd", "1024 MiB; at its quota"),
             (member(|status| status.clock_ahead = Some(-3600)), "odd", "3600 s behind"),
             (member(|status| status.clock_ahead = Some(3600)), "odd", "3600 s ahead of"),
         ] {

@@ -136,7 +136,7 @@ impl Exchange {
                 info!(container = name, method = %head.method, what = after.trim_start_matches('/'), "passed on");
                 Bytes::new()
             }
-            Verb::Pull { image } => {
+            Verb::Registry { image } => {
                 self.policy.check_pull(image).map_err(Refused::forbidden)?;
                 Bytes::new()
             }
@@ -200,16 +200,20 @@ impl Exchange {
         Ok(found["Id"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// The request that a container was created for: a label that may have come with its image says nothing.
+    /// The request that a container was created for: a label that may have come with its image says nothing. An image may have the
+    /// same request by its name alone; then the label of the attempt is the one that was given.
     async fn request_given<'c>(&self, container: &'c Value) -> Result<Option<&'c str>, Refused> {
         let Some(request) = EnginePolicy::request_of(&container["Config"]) else { return Ok(None) };
         let Some((algorithm, id)) = container["Image"].as_str().and_then(|image| image.split_once(':')) else {
             return Ok(None);
         };
         let image = self.found(&format!("/images/{algorithm}:{id}/json"), id).await?;
-        let in_image =
-            image.as_ref().map_or(InImage::Unknown, |image| InImage::known(EnginePolicy::request_of(&image["Config"])));
-        Ok(is_given(request, in_image).then_some(request))
+        let image = image.as_ref().map(|image| &image["Config"]);
+        let given = |label: fn(&Value) -> Option<&str>| {
+            let in_image = image.map_or(InImage::Unknown, |image| InImage::known(label(image)));
+            label(&container["Config"]).is_some_and(|value| is_given(value, in_image))
+        };
+        Ok((given(EnginePolicy::request_of) || given(EnginePolicy::attempt_of)).then_some(request))
     }
 
     /// What the engine has of a container.

@@ -17,8 +17,8 @@ pub(crate) enum Verb {
     Own { name: String, after: &'static str },
     /// A container is created.
     Create,
-    /// An image is pulled.
-    Pull { image: String },
+    /// A registry is asked for an image, by pulling it or for what it has: the engine connects to the host that its name says.
+    Registry { image: String },
 }
 
 /// Longest path with its query; names of images have at most 255 bytes, filters are short.
@@ -45,7 +45,9 @@ pub(crate) fn verb(method: &Method, path: &str, query: &str) -> Option<Verb> {
         ("GET", ["networks"]) => (Verb::Show(Shown::Networks), &["filters"]),
         ("GET", ["networks", _]) => (Verb::Show(Shown::Network), &["verbose", "scope"]),
         ("GET", ["images", name @ .., "json"]) if !name.is_empty() => (Verb::Show(Shown::Image), &["manifests"]),
-        ("GET", ["distribution", name @ .., "json"]) if !name.is_empty() => (Verb::Read, &[]),
+        ("GET", ["distribution", name @ .., "json"]) if !name.is_empty() => {
+            (Verb::Registry { image: name.join("/") }, &[])
+        }
         ("GET", ["containers", _, "json"]) => (Verb::Show(Shown::Container), &["size"]),
         ("GET", ["containers", name, "logs"]) => {
             (own(name, "/logs"), &["follow", "stdout", "stderr", "since", "until", "timestamps", "tail"])
@@ -54,7 +56,7 @@ pub(crate) fn verb(method: &Method, path: &str, query: &str) -> Option<Verb> {
         ("POST", ["containers", name, "start"]) => (own(name, "/start"), &[]),
         ("POST", ["containers", name, "stop"]) => (own(name, "/stop"), &["t", "signal"]),
         ("DELETE", ["containers", name]) => (own(name, ""), &["v", "force"]),
-        ("POST", ["images", "create"]) => (Verb::Pull { image: pulled(query)? }, &["fromImage", "tag", "platform"]),
+        ("POST", ["images", "create"]) => (Verb::Registry { image: pulled(query)? }, &["fromImage", "tag", "platform"]),
         _ => return None,
     };
     // A library writes out what is not wanted.
@@ -109,20 +111,24 @@ mod tests {
             ("GET", "/v1.49/events?since=1&filters=%7B%7D", Verb::Show(Shown::Events)),
             ("GET", "/v1.49/containers/json?all=true", Verb::Show(Shown::Containers)),
             ("GET", "/v1.49/images/shop/web:1/json", Verb::Show(Shown::Image)),
-            ("GET", "/v1.49/distribution/registry:5000/shop/web@sha256:00/json", Verb::Read),
+            (
+                "GET",
+                "/v1.49/distribution/registry:5000/shop/web@sha256:00/json",
+                Verb::Registry { image: "registry:5000/shop/web@sha256:00".into() },
+            ),
             ("GET", "/v1.49/containers/web/json?size=false", Verb::Show(Shown::Container)),
             ("GET", "/v1.49/containers/web/logs?stdout=true&tail=5", own("web", "/logs")),
             ("POST", "/v1.49/containers/create?name=web", Verb::Create),
             ("POST", "/v1.49/containers/web/start", own("web", "/start")),
             ("POST", "/containers/web/stop?t=10", own("web", "/stop")),
             ("DELETE", "/v1.49/containers/web?v=true&force=true&link=false", own("web", "")),
-            ("POST", "/v1.49/images/create?fromImage=shop%2Fweb&tag=1", Verb::Pull { image: "shop/web:1".into() }),
+            ("POST", "/v1.49/images/create?fromImage=shop%2Fweb&tag=1", Verb::Registry { image: "shop/web:1".into() }),
             (
                 "POST",
                 "/v1.49/images/create?fromImage=web&tag=sha256%3A00",
-                Verb::Pull { image: "web@sha256:00".into() },
+                Verb::Registry { image: "web@sha256:00".into() },
             ),
-            ("POST", "/v1.49/images/create?fromImage=web", Verb::Pull { image: "web".into() }),
+            ("POST", "/v1.49/images/create?fromImage=web", Verb::Registry { image: "web".into() }),
         ] {
             assert_eq!(of(method, target), Some(verb), "{method} {target}");
         }

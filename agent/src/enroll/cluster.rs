@@ -263,7 +263,7 @@ fn start_lines(folder: &Path, members: &[Member]) -> String {
              --initial-cluster-state new \\\n  --cert-file {files}/{CERT} --key-file {files}/{KEY} \\\n  \
              --trusted-ca-file {files}/{CA} --client-cert-auth \\\n  \
              --peer-cert-file {files}/{PEER_CERT} --peer-key-file {files}/{PEER_KEY} \\\n  \
-             --peer-trusted-ca-file {files}/{PEER_CA} --peer-client-cert-auth \\\n  --bcrypt-cost 4 --auto-compaction-mode periodic --auto-compaction-retention 1h\n",
+             --peer-trusted-ca-file {files}/{PEER_CA} --peer-client-cert-auth \\\n  --bcrypt-cost 4 --auto-compaction-mode periodic --auto-compaction-retention 1h \\\n  --quota-backend-bytes 8589934592\n",
             member.name
         );
     }

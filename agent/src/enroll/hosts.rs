@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use etcd::{EtcdClient, EtcdError};
 use model::printable::printable_json;
+use network::claim::Claims;
+use network::registry::Listed;
 use process::Failure;
 use process::table::table;
 use serde_json::{Value, json};
@@ -32,12 +34,22 @@ struct Known {
     /// What it publishes, if it does.
     published: Option<Value>,
     containers: usize,
+    /// The subnet of its containers (docs/network.md).
+    subnet: Option<String>,
     said: IntentValue,
 }
 
 impl Known {
     /// Its state in one word: docs/hosts.md.
     fn state(&self, invitations: &BTreeMap<String, bool>) -> &'static str {
+        match self.said.state() {
+            Some(state) if self.published.is_some() => state.word(),
+            _ => self.presence(invitations),
+        }
+    }
+
+    /// Whether it is there or may come, whatever state operators gave it.
+    fn presence(&self, invitations: &BTreeMap<String, bool>) -> &'static str {
         if self.published.is_some() {
             return "active";
         }
@@ -52,10 +64,19 @@ impl Known {
         }
     }
 
+    /// Why operators gave it its state.
+    fn reason(&self) -> Option<&str> {
+        Some(self.said.of_state()[0]).filter(|reason| !reason.is_empty())
+    }
+
     /// Since when, and who says so.
     fn since(&self, state: &str) -> (String, String) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let invited = |field| self.said.invited(field).unwrap_or_default().to_owned();
+        if self.published.is_some() && self.said.state().is_some() {
+            let [_, since, by] = self.said.of_state();
+            return (since.to_owned(), by.to_owned());
+        }
         match &self.published {
             Some(host) => (text(&host["published"]["at"]), text(&host["agent_ip"])),
             None if state == "expired" => (invited("until"), invited("by")),
@@ -72,14 +93,24 @@ impl Hosts {
     pub(crate) fn run(&self) -> ExitCode {
         self.operator.run(Rights::Operator, async |client| {
             let invitations = invitations(&client).await?;
-            let hosts = known(&client).await?;
+            let mut hosts = known(&client).await?;
+            let claims = match Listed::read(&client).await {
+                Ok(listed) => listed.claims,
+                // A reader of the cluster need not be allowed to see them.
+                Err(EtcdError::Refused(_)) => Claims::default(),
+                Err(error) => return Err(error.into()),
+            };
+            for (name, host) in &mut hosts {
+                host.subnet = claims.subnet_of_host(name).map(|subnet| subnet.to_string());
+            }
             if self.json {
                 let host = |(name, host): (&String, &Known)| {
                     let state = host.state(&invitations);
                     let (since, by) = host.since(state);
                     let labels: BTreeMap<_, _> = host.said.labels().collect();
                     json!({
-                        "name": name, "state": state, "since": since, "by": by, "containers": host.containers,
+                        "name": name, "state": state, "since": since, "by": by, "reason": host.reason(),
+                        "containers": host.containers, "subnet": host.subnet,
                         "operator_labels": labels, "published": host.published.as_ref().map(|host| &host["published"]),
                         "invitation": host.said.0.get("invited"), "rotated": host.said.rotated(),
                     })
@@ -87,22 +118,25 @@ impl Hosts {
                 let hosts: Vec<_> = hosts.iter().map(host).collect();
                 return Ok(printable_json(&format!("{:#}\n", json!({ "hosts": hosts }))));
             }
-            let mut rows = vec![["HOST", "STATE", "SINCE", "BY", "CONTAINERS"].map(str::to_owned)];
+            let mut rows = vec![["HOST", "STATE", "SINCE", "BY", "CONTAINERS", "SUBNET", "REASON"].map(str::to_owned)];
             for (name, host) in &hosts {
                 let state = host.state(&invitations);
                 let (since, by) = host.since(state);
                 let containers = host.published.as_ref().map(|_| host.containers.to_string()).unwrap_or_default();
-                rows.push([name.clone(), state.to_owned(), since, by, containers]);
+                let (subnet, reason) = (host.subnet.clone().unwrap_or_default(), host.reason().unwrap_or_default());
+                rows.push([name.clone(), state.to_owned(), since, by, containers, subnet, reason.to_owned()]);
             }
             Ok(table(&rows, HOST_MAX))
         })
     }
 }
 
-/// The state of each host, and the name of the invitation that was made for it last.
-pub(crate) async fn states(client: &EtcdClient) -> Result<BTreeMap<String, (&'static str, Option<String>)>, EtcdError> {
+/// Whether each host is there or may come, and the name of the invitation that was made for it last.
+pub(crate) async fn presences(
+    client: &EtcdClient,
+) -> Result<BTreeMap<String, (&'static str, Option<String>)>, EtcdError> {
     let invitations = invitations(client).await?;
-    let state = |host: &Known| (host.state(&invitations), host.said.invited("id").map(str::to_owned));
+    let state = |host: &Known| (host.presence(&invitations), host.said.invited("id").map(str::to_owned));
     Ok(known(client).await?.iter().map(|(name, host)| (name.clone(), state(host))).collect())
 }
 

@@ -1,7 +1,7 @@
 //! `intents/HOST`: what operators say of a host. One value for all that they say, changed by comparing and putting.
 
 use etcd::{Compare, EtcdClient, EtcdError, Op, Txn};
-use live::intents::INTENTS;
+use live::intents::{HostState, INTENTS, Intent};
 use model::Map;
 use process::Failure;
 use serde_json::{Map as Json, Value, json};
@@ -37,6 +37,44 @@ impl IntentValue {
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let labels = self.0.get("labels").and_then(Value::as_object).into_iter().flatten();
         labels.filter_map(|(key, value)| Some((&**key, value.as_str()?)))
+    }
+
+    /// The state that operators gave the host.
+    pub(crate) fn state(&self) -> Option<HostState> {
+        HostState::parse(self.0.get("state")?.as_str()?)
+    }
+
+    /// The state with its author and reason.
+    pub(crate) fn described(&self) -> Option<String> {
+        let map: Map = serde_json::from_value(Value::Object(self.0.clone())).ok()?;
+        Some(Intent::parse(&map).ok()?.described()?.to_string())
+    }
+
+    /// Why it was given the state, and since when it has it and by whom.
+    pub(crate) fn of_state(&self) -> [&str; 3] {
+        ["reason", "state_at", "state_by"].map(|field| self.0.get(field).and_then(Value::as_str).unwrap_or_default())
+    }
+
+    /// Gives the host a state. One that it has already keeps its time unless the reason is another.
+    pub(crate) fn set_state(&mut self, state: HostState, reason: Option<&str>) {
+        let reason = reason.map_or(Value::Null, Value::from);
+        if self.state() == Some(state) && self.0.get("reason").unwrap_or(&Value::Null) == &reason {
+            return;
+        }
+        self.clear_state();
+        self.0.insert("state".into(), state.word().into());
+        self.0.insert("state_by".into(), author().into());
+        self.0.insert("state_at".into(), written(now()).into());
+        if !reason.is_null() {
+            self.0.insert("reason".into(), reason);
+        }
+    }
+
+    /// Leaves the host its own state.
+    pub(crate) fn clear_state(&mut self) {
+        for field in ["state", "state_by", "state_at", "reason", "deadline"] {
+            self.0.remove(field);
+        }
     }
 
     /// Sets labels, and removes those without a value.
@@ -94,7 +132,7 @@ pub(crate) async fn change(
         now_said.0.insert("at".into(), written(now()).into());
         let value = serde_json::to_vec(&now_said.0)?;
         let map: Map = serde_json::from_slice(&value)?;
-        live::intents::Intent::parse(&map)?;
+        Intent::parse(&map)?;
         let compare = match &pair {
             Some(pair) => Compare::unchanged(key.clone(), pair.mod_revision),
             None => Compare::absent(key.clone()),
@@ -120,6 +158,22 @@ pub(crate) fn change_of_label(text: &str) -> Result<(String, Option<String>), St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_is_given_and_taken_away_and_labels_stay() {
+        let mut intent = IntentValue::default();
+        intent.label(&[("a".into(), Some("1".into()))]);
+        intent.set_state(HostState::Cordoned, Some("disk"));
+        let given = intent.clone();
+        assert_eq!((intent.state(), intent.of_state()[0]), (Some(HostState::Cordoned), "disk"));
+        assert!(intent.described().unwrap().ends_with(": disk"));
+        intent.set_state(HostState::Cordoned, Some("disk"));
+        assert_eq!(intent, given);
+        intent.set_state(HostState::Draining, None);
+        assert_eq!((intent.state(), intent.of_state()[0]), (Some(HostState::Draining), ""));
+        intent.clear_state();
+        assert_eq!((intent.state(), intent.0.len()), (None, 1));
+    }
 
     #[test]
     fn labels_are_given_and_taken_away() {

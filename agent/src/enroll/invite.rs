@@ -167,7 +167,7 @@ impl Invite {
         let listed = host_list::read(&text).map_err(|wrong| format!("{}: {wrong}", list.display()))?;
         let common = self.common(client).await?;
         platform::file::create_private_folder(folder).map_err(named(folder))?;
-        let states = hosts::states(client).await?;
+        let states = hosts::presences(client).await?;
         let ending = common.script.as_ref().map_or("invitation", Script::ending);
         let name = format!("NAME.{ending}");
         let (mut chosen, mut left_alone) = (Vec::new(), Vec::new());

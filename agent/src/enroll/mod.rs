@@ -1,6 +1,7 @@
 //! How hosts come into a cluster and leave it for good, and what operators say of them: docs/hosts.md.
 
 mod cluster;
+mod cordon;
 mod folder;
 mod host_list;
 mod hosts;
@@ -18,6 +19,7 @@ mod seal;
 mod token;
 
 pub(crate) use cluster::Cluster;
+pub(crate) use cordon::{Cordon, Uncordon};
 pub(crate) use folder::Rights;
 pub(crate) use hosts::{Hosts, Invites};
 pub(crate) use invite::Invite;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::this_host::{Context, ThisHost, context, own_address};
+use super::this_host::{Context, Followed, ThisHost, context, own_address};
 use crate::enroll::now;
 
 /// Time between two looks at everything, which finds what no event has said.
@@ -107,7 +107,9 @@ struct Keeper {
     readiness: Arc<Readiness>,
     /// Stands for the keys of the network that were looked at last, and whether etcd had not answered yet.
     keys: Option<(Fingerprint, bool)>,
-    /// What was there at the last look at everything.
+    /// The claims of the snapshot that was looked at last.
+    followed: Followed,
+    /// What was there at the last look at everything, with what changed since as far as it is known.
     known: Option<Facts>,
     /// The loss that is seen, and since when.
     loss: Option<(Loss, Instant)>,
@@ -123,8 +125,8 @@ struct Keeper {
 impl Keeper {
     fn new(context: Context, snapshots: Arc<Store<Snapshot>>, readiness: Arc<Readiness>) -> Self {
         let (keys, known, loss, logged, announced) = (None, None, None, Vec::new(), None);
-        let (fights, started) = (Fights::default(), Instant::now());
-        Self { context, snapshots, readiness, keys, known, loss, logged, announced, fights, started }
+        let (followed, fights, started) = (Followed::default(), Fights::default(), Instant::now());
+        Self { context, snapshots, readiness, keys, followed, known, loss, logged, announced, fights, started }
     }
 
     async fn run(&mut self) {
@@ -135,12 +137,16 @@ impl Keeper {
             .inspect_err(|error| error!(%error, "changes of routes by others are noticed once a minute only"))
             .ok();
         let mut check = Instant::now();
+        let mut by_others = true;
         loop {
-            let everything = check <= Instant::now();
-            if everything {
+            if check <= Instant::now() {
                 check = Instant::now() + CHECK_INTERVAL;
+                self.known = None;
             }
-            match self.turn(everything).await {
+            if let Some(events) = &mut events {
+                by_others |= events.has_changed().await;
+            }
+            match self.turn(by_others || events.is_none()).await {
                 Ok(Some(due)) => check = check.min(due),
                 Ok(None) => {}
                 Err(_) => check = Instant::now() + RETRY,
@@ -160,11 +166,11 @@ impl Keeper {
                     }
                 }
             };
-            tokio::select! {
-                () = claimed => {}
-                () = changed => {}
-                () = sleep_until(check) => {}
-            }
+            by_others = tokio::select! {
+                () = claimed => false,
+                () = changed => true,
+                () = sleep_until(check) => false,
+            };
             sleep(SETTLE).await;
         }
     }
@@ -177,9 +183,10 @@ impl Keeper {
         self.logged = texts;
     }
 
-    /// Looks and does what is to be done; gives when a route that another program removes is due again.
-    async fn turn(&mut self, everything: bool) -> Result<Option<Instant>, Failure> {
-        let done = self.try_turn(everything).await;
+    /// Looks and does what is to be done; gives when a route that another program removes is due again. `by_others`: others may
+    /// have changed routes or interfaces.
+    async fn turn(&mut self, by_others: bool) -> Result<Option<Instant>, Failure> {
+        let done = self.try_turn(by_others).await;
         match &done {
             Ok(_) => self.readiness.ready(PART),
             Err(failure) => {
@@ -192,16 +199,15 @@ impl Keeper {
         done
     }
 
-    async fn try_turn(&mut self, everything: bool) -> Result<Option<Instant>, Failure> {
+    async fn try_turn(&mut self, by_others: bool) -> Result<Option<Instant>, Failure> {
         let snapshot = self.snapshots.load_full();
-        let claims = self.context.claimed.within(&snapshot);
+        self.context.claimed.follow(&mut self.followed, &snapshot);
+        let claims = &self.followed.claims;
         self.keys = Some(self.seen(&snapshot));
-        let facts = match self.known.take() {
-            Some(mut known) if !everything => {
-                known.table = self.context.network.table().await?;
-                known
-            }
-            _ => self.context.network.facts().await?,
+        let mut facts = match self.known.take() {
+            Some(known) if !by_others => known,
+            Some(known) => Facts { table: self.context.network.table().await?, ..known },
+            None => self.context.network.facts().await?,
         };
         let via = own_address(&facts.table, self.context.public_ip);
         // What others deleted is written again.
@@ -216,7 +222,7 @@ impl Keeper {
             None => self.context.network.ledger()?.loss,
         };
         let doubt = Doubt { before, agreed, restored: snapshot.restored, now: now() };
-        let mut plan = plan::plan(&claims, &facts, &doubt, false);
+        let mut plan = plan::plan(claims, &facts, &doubt, false);
         let due = self.fights.hold(&mut plan, &facts.table.links, self.started.elapsed());
         self.loss = match (plan.loss.clone(), self.loss.take()) {
             // No reading of etcd.
@@ -238,9 +244,14 @@ impl Keeper {
             return Err(failure.into());
         }
         let due = if plan.replaces_interface(&facts) { Some(self.started.elapsed()) } else { due };
-        // What was made has to be seen as it is now.
-        let only_routes = plan.steps.iter().all(|step| matches!(step, Step::Route(_)));
-        self.known = only_routes.then_some(facts);
+        for step in &plan.steps {
+            match step {
+                Step::Route(change) => facts.table.take_in(change),
+                // What was made has to be seen as it is now.
+                _ => return Ok(due.map(|due| self.started + due)),
+            }
+        }
+        self.known = Some(facts);
         Ok(due.map(|due| self.started + due))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use etcd::{EtcdArgs, EtcdClient};
 use live::Origin;
 use live::etcd::Identity;
-use model::{Entity as _, Fingerprint, Snapshot};
+use model::{Entity as _, Fingerprint, NetworkKey, Snapshot, Table};
 use network::choice::candidates;
 use network::claim::{Claims, HostClaim, Owner};
 use network::config::Allocate;
@@ -64,6 +64,14 @@ pub(super) enum Claimed {
     File(PathBuf),
 }
 
+/// The claims of the snapshots of a source, one after the other.
+#[derive(Default)]
+pub(super) struct Followed {
+    pub(super) claims: Claims,
+    /// The keys of etcd that they were made of.
+    keys: Table<NetworkKey>,
+}
+
 impl Claimed {
     /// Where a source says it.
     pub(super) fn of(origin: Option<&Origin>, etcd: &EtcdArgs) -> Result<Self, Failure> {
@@ -96,11 +104,14 @@ impl Claimed {
         }
     }
 
-    /// The claims in a snapshot from here.
-    pub(super) fn within(&self, snapshot: &Snapshot) -> Claims {
+    /// Takes in the claims of a snapshot from here.
+    pub(super) fn follow(&self, followed: &mut Followed, snapshot: &Snapshot) {
         match self {
-            Self::Etcd(_) => Claims::in_etcd(snapshot),
-            Self::File(_) => Claims::in_file(snapshot),
+            Self::Etcd(_) => {
+                followed.claims.follow(&followed.keys, &snapshot.network_keys);
+                followed.keys = snapshot.network_keys.clone();
+            }
+            Self::File(_) => followed.claims = Claims::in_file(snapshot),
         }
     }
 

@@ -18,6 +18,12 @@ const LOCALHOST: &[u8] = b"\x09localhost\0";
 /// Prefix of IPv4 addresses behind a translator (RFC 6052 section 2.1), without its zeros.
 const NAT64: [u16; 2] = [0x64, 0xff9b];
 
+/// Third part of the prefix for translators of one network (RFC 8215).
+const LOCAL_NAT64: u16 = 1;
+
+/// First part of the prefix of 6to4 (RFC 3056 section 2).
+const SIX_TO_FOUR: u16 = 0x2002;
+
 /// The first address of a reply about this name that no name of others may have; `is_container` says which addresses are
 /// containers'.
 pub(crate) fn forbidden(name: &Folded, reply: &Reply, is_container: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
@@ -25,8 +31,7 @@ pub(crate) fn forbidden(name: &Folded, reply: &Reply, is_container: impl Fn(IpAd
         return None;
     }
     let is_forbidden = |address: &IpAddr| {
-        let address = embedded(*address);
-        is_own(address) || is_private(address) && is_container(address)
+        forms(*address).into_iter().any(|address| is_own(address) || is_private(address) && is_container(address))
     };
     reply.answers.iter().flat_map(|record| addresses(&record.data)).find(is_forbidden)
 }
@@ -52,22 +57,38 @@ fn hints(service: &SVCB) -> Vec<IpAddr> {
     hints.collect()
 }
 
-/// The IPv4 address that packets to this address reach, where it is one in another form.
-fn embedded(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) if v6.segments()[..2] == NAT64 && v6.segments()[2..6] == [0; 4] => {
-            let [.., a, b, c, d] = v6.octets();
-            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-        }
-        other => other,
+/// An address, and the IPv4 addresses that packets to it may reach because it has them in another form.
+fn forms(address: IpAddr) -> Vec<IpAddr> {
+    let address = address.to_canonical();
+    let mut forms = vec![address];
+    let IpAddr::V6(v6) = address else { return forms };
+    let (parts, o) = (v6.segments(), v6.octets());
+    let mut add = |octets: [u8; 4]| forms.push(Ipv4Addr::from(octets).into());
+    let last = [o[12], o[13], o[14], o[15]];
+    if parts[..2] == NAT64 && (parts[2..6] == [0; 4] || parts[2] == LOCAL_NAT64) {
+        add(last);
     }
+    if parts[..2] == NAT64 && parts[2] == LOCAL_NAT64 {
+        // The prefix itself may have 48, 56 or 64 bits (RFC 6052 section 2.2); the ninth byte is left out.
+        add([o[6], o[7], o[9], o[10]]);
+        add([o[7], o[9], o[10], o[11]]);
+        add([o[9], o[10], o[11], o[12]]);
+    }
+    if parts[0] == SIX_TO_FOUR {
+        add([o[2], o[3], o[4], o[5]]);
+    }
+    // The deprecated form without a prefix (RFC 4291 section 2.5.5.1).
+    if parts[..6] == [0; 6] && parts[6] != 0 {
+        add(last);
+    }
+    forms
 }
 
 /// Whether an address means the host itself, or services of the link such as metadata's; "this network" (RFC 1122 section
 /// 3.2.1.3) is the host itself on Linux.
 fn is_own(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0 || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local() || v6 == Ipv6Addr::UNSPECIFIED,
     }
 }
@@ -125,6 +146,11 @@ mod tests {
             "::ffff:169.254.169.250",
             "64:ff9b::7f00:1",
             "64:ff9b::a2a:7",
+            "64:ff9b:1::a9fe:a9fa",
+            "64:ff9b:1:a9fe:a9:fa00::",
+            "2002:7f00:1::1",
+            "::7f00:1",
+            "255.255.255.255",
         ] {
             assert!(found("x.example", vec![address(text)]).is_some(), "{text}");
             // Behind an honest one, for a browser that tries the next address.
@@ -132,9 +158,16 @@ mod tests {
             assert!(found("localhost", vec![address(text)]).is_none(), "{text}");
         }
         // Addresses of companies, and a container that the Internet reaches.
-        for text in
-            ["10.42.0.8", "192.168.1.1", "100.64.0.1", "198.51.100.7", "2001:db8::7", "fd00::8", "64:ff9b::1.2.3.4"]
-        {
+        for text in [
+            "10.42.0.8",
+            "192.168.1.1",
+            "100.64.0.1",
+            "198.51.100.7",
+            "2001:db8::7",
+            "fd00::8",
+            "64:ff9b::1.2.3.4",
+            "2002:102:304::1",
+        ] {
             assert_eq!(found("x.example", vec![address(text)]), None, "{text}");
         }
     }

@@ -476,7 +476,16 @@ impl Host {
     pub fn state(&self) -> &str {
         self.fields.text("state").map_or("", |state| state)
     }
+
+    /// What operators made it and why, if they gave it its state: `cordoned by anna: disk`.
+    pub fn intended(&self) -> Option<&Text> {
+        self.fields.text(INTENDED)
+    }
 }
+
+/// Field of a host: its state in operators' words, with who said so and why. Not shown on the wire, where `state` has the
+/// predecessor's word.
+pub const INTENDED: &str = "intended_state";
 
 /// The text of a field.
 fn text(value: Option<&Value>) -> Option<Text> {

@@ -46,8 +46,9 @@ pub const DATAGRAMS: usize = 64;
 
 /// How long a receive waits for a first datagram.
 ///
-/// That is how a thread that receives learns that it is to stop: it looks ten times a second. A datagram to ourselves
-/// would wake it at once, but any process could send it, and it is lost when the socket's buffer is full.
+/// That is how a busy thread learns that it is to stop: it looks ten times a second. One that has nothing to do sleeps
+/// ([`Sleep`]). A datagram to ourselves would wake it too, but any process could send it, and it is lost when the socket's
+/// buffer is full.
 pub(crate) const RECEIVE_WAIT: Duration = Duration::from_millis(100);
 
 /// What one step of the memory between two buffers is a multiple of: what a processor fetches at once.
@@ -56,6 +57,35 @@ const CACHE_LINE: usize = 64;
 /// Makes a socket ready for [`Incoming::receive`]; without it that may return at once with nothing.
 pub fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     system::make_blocking(socket)
+}
+
+/// The sleep of a thread that receives and has nothing to do.
+///
+/// It costs one more call per datagram, so it is for after a receive that found nothing in its time. On Windows nobody
+/// sleeps: there the receives of [`RECEIVE_WAIT`] go on.
+#[derive(Debug)]
+pub struct Sleep(system::Sleep);
+
+/// Ends a [`Sleep`], and each later one at once, when it is dropped.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it matters when it is dropped")]
+pub struct Alarm(system::Alarm);
+
+impl Sleep {
+    /// A sleep, and what ends it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no room for another pipe.
+    pub fn new() -> io::Result<(Self, Alarm)> {
+        let (sleep, alarm) = system::sleep()?;
+        Ok((Self(sleep), Alarm(alarm)))
+    }
+
+    /// Waits until a datagram has arrived or the alarm was dropped. It may return earlier.
+    pub fn wait(&self, socket: &UdpSocket) {
+        self.0.wait(socket);
+    }
 }
 
 /// Both ends of a datagram that arrived, as a reply to it needs them.
@@ -289,6 +319,38 @@ mod tests {
         client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         client.connect(service).unwrap();
         client
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_datagram_and_the_alarm_end_a_sleep_and_nothing_else_does() {
+        let socket = service("127.0.0.1:0");
+        let client = client(&socket);
+        let (sleep, alarm) = Sleep::new().unwrap();
+        let slept = |what: &str| {
+            let begun = Instant::now();
+            let waker = what.to_owned();
+            thread::scope(|scope| {
+                let sleeper = scope.spawn(|| sleep.wait(&socket));
+                thread::sleep(RECEIVE_WAIT * 2);
+                assert!(!sleeper.is_finished(), "{waker}");
+                client.send(waker.as_bytes()).unwrap();
+            });
+            begun.elapsed()
+        };
+        assert!(slept("a datagram") >= RECEIVE_WAIT * 2);
+        let mut queries = Incoming::new(512);
+        assert_eq!(queries.receive(&socket).unwrap(), 1);
+        let alarm = thread::spawn(move || {
+            thread::sleep(RECEIVE_WAIT * 2);
+            drop(alarm);
+        });
+        sleep.wait(&socket);
+        // Had it returned before, the alarm would still be there.
+        assert_eq!(queries.receive_now(&socket).unwrap(), 0);
+        alarm.join().unwrap();
+        // What would sleep later wakes at once.
+        sleep.wait(&socket);
     }
 
     /// Answers every datagram with its bytes turned round, until `count` came.

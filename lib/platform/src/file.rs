@@ -126,6 +126,18 @@ impl From<&Metadata> for Stamp {
     }
 }
 
+/// Where a file is whose changes are all reported to a watcher of its folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reported(system::Reported);
+
+/// Whether each change of a file is reported to a watcher of its folder, and where it is then: at a path without links, on a
+/// file system of this machine. The same path may lead elsewhere later, which another value shows.
+///
+/// `None` too where that is not known, as on Windows, where a folder that is mounted into a container looks like any other.
+pub fn reported(path: &Path) -> Option<Reported> {
+    system::reported(path).map(Reported)
+}
+
 /// Renames `from` to `to`, replacing what is there in one step.
 ///
 /// Both must be on the same file system. On Windows a process that has the old file open may be in the way for a
@@ -272,6 +284,26 @@ mod tests {
         let mut text = String::new();
         open_regular(&path).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "{}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn changes_are_reported_on_file_systems_of_this_machine_at_a_path_without_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cluster.yml");
+        let found = reported(&path);
+        assert!(found.is_some(), "{} is on none", path.display());
+        fs::write(&path, "{}").unwrap();
+        assert_eq!(reported(&path), found);
+
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(reported(&link), None);
+        let folder = directory.path().join("folder");
+        std::os::unix::fs::symlink(directory.path(), &folder).unwrap();
+        assert_eq!(reported(&folder.join("cluster.yml")), None);
+        assert_eq!(reported(Path::new("/proc/uptime")), None);
+        assert_eq!(reported(&directory.path().join("none/cluster.yml")), None);
     }
 
     #[test]

@@ -85,6 +85,19 @@ pub struct RouteTable {
 }
 
 impl RouteTable {
+    /// Takes in a change that [`Routes::apply`] has made.
+    pub fn take_in(&mut self, change: &RouteChange) {
+        let place = self.routes.iter().position(|route| route == change.route());
+        match (*change, place) {
+            (RouteChange::Add(route), None) => self.routes.push(route),
+            (RouteChange::Replace { route, via, link }, Some(place)) => {
+                self.routes[place] = Route { via: Some(via), link, ..route };
+            }
+            (RouteChange::Remove(_), Some(place)) => drop(self.routes.remove(place)),
+            (RouteChange::Add(_), Some(_)) | (RouteChange::Replace { .. } | RouteChange::Remove(_), None) => {}
+        }
+    }
+
     /// Whether [`RouteChange::Replace`] would hit this very route: no other one has its prefix and metric.
     pub fn is_replaceable(&self, route: &Route) -> bool {
         let in_place = |other: &&Route| (other.prefix, other.metric) == (route.prefix, route.metric);
@@ -298,6 +311,13 @@ impl RouteEvents {
     /// May be dropped at any time: a change that was noticed is then reported by the next call.
     pub async fn changed(&mut self) {
         self.0.changed().await;
+    }
+
+    /// Whether something has changed since the last call of this or of [`changed`](Self::changed), without waiting.
+    ///
+    /// On Linux the answer is as recent as a reading of the table would be: the kernel reports a change while it makes it.
+    pub async fn has_changed(&mut self) -> bool {
+        self.0.has_changed().await
     }
 }
 

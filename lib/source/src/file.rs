@@ -1,8 +1,8 @@
 //! Follows a file; on failure its last good contents stay.
 //!
-//! A thread of its own looks at the file: when the system reports an event in its folder, on request, and
-//! ten times a second all the same, since bind mounts on Windows and network file systems lose events.
-//! A look compares stamps, then contents; events are hints only.
+//! A thread of its own looks at the file: when the system reports an event in its folder, on request, and now and then all
+//! the same: rarely where each change is reported ([`platform::file::reported`]), else ten times a second, since bind mounts
+//! on Windows and network file systems lose events. A look compares stamps, then contents; events are hints only.
 
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,16 +13,27 @@ use std::time::{Duration, Instant};
 
 use model::fingerprint::content::{PIECE, Pieces};
 use model::{Defect, Fingerprint};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use platform::file::{OpenError, Stamp, open_regular};
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use platform::file::{OpenError, Reported, Stamp, open_regular, reported};
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use crate::format::FormatError;
 use crate::status::Readiness;
 
-/// Time between looks without an event: with it an edit is visible well within 250 ms even where events are lost.
+/// Time between looks where events may be lost: with it an edit is visible well within 250 ms all the same.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time between looks where each change is reported. What changes without an event there, as by a mapping into memory, is
+/// found by them, and from then on the file is looked at as where events are lost.
+const REPORTED_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long after a change that a look has found its event may still come.
+const EVENT_LATE: Duration = Duration::from_secs(1);
+
+/// Shortest pause before contents are compared again.
+const RECHECK_PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// How long a change must be followed by no other one before it counts: an editor that writes in place is faster.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -99,11 +110,13 @@ impl FollowedFile {
         let wakeups = asks.clone();
         let mut looker = Looker::new(path, part, readiness, reader);
         let thread = std::thread::Builder::new().name("file".into()).spawn(move || {
+            // What the watcher watches is what is there before it begins.
+            let reported = looker.reported();
             let watching = watch(&looker.path, wakeups);
             if looker.look(true).is_err() {
                 first_failed();
             }
-            follow(&mut looker, &asked);
+            follow(&mut looker, &asked, reported.filter(|_| watching.is_some()));
             drop(watching);
         })?;
         Ok(Self { asks, thread: Some(thread) })
@@ -127,36 +140,56 @@ impl Drop for FollowedFile {
     }
 }
 
-fn follow(looker: &mut Looker, asked: &Receiver<Ask>) {
+fn follow(looker: &mut Looker, asked: &Receiver<Ask>, mut watched: Option<Reported>) {
+    // When a look found a change of which no event has come yet.
+    let mut unannounced: Option<Instant> = None;
     loop {
-        let first = match asked.recv_timeout(POLL_INTERVAL) {
-            Ok(ask) => ask,
-            Err(RecvTimeoutError::Timeout) => Ask::Look,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
+        if watched.is_some() && watched != looker.reported() {
+            debug!(path = %looker.path.display(), "it is elsewhere now; looking ten times a second");
+            watched = None;
+        }
+        let pause = if watched.is_some() { looker.pause() } else { POLL_INTERVAL };
+        let first = asked.recv_timeout(pause);
+        if matches!(first, Err(RecvTimeoutError::Disconnected)) {
+            return;
+        }
         // One look serves all requests that have arrived.
-        let mut replies = Vec::new();
-        for ask in std::iter::once(first).chain(asked.try_iter()) {
+        let (mut replies, mut is_announced) = (Vec::new(), false);
+        for ask in first.into_iter().chain(asked.try_iter()) {
             match ask {
-                Ask::Look => {}
+                Ask::Look => is_announced = true,
                 Ask::Reload(reply) => replies.push(reply),
                 Ask::Stop => return,
             }
         }
+        let changed_before = looker.changed_at;
         let outcome = catch_unwind(AssertUnwindSafe(|| looker.look(!replies.is_empty())));
         let outcome = outcome.unwrap_or_else(|_| Err("reading the file panicked".into()));
         for reply in replies {
             let _ = reply.send(outcome.clone());
         }
+        if is_announced {
+            unannounced = None;
+        } else if looker.changed_at != changed_before {
+            unannounced.get_or_insert_with(Instant::now);
+        }
+        if watched.is_some() && unannounced.is_some_and(|since| since.elapsed() >= EVENT_LATE) {
+            info!(path = %looker.path.display(), "it changed without an event; looking ten times a second");
+            watched = None;
+        }
     }
 }
 
-/// Wakes the looker when something happens in the file's folder; without it polling alone must do.
+/// Wakes the looker when something happens in the file's folder; without it looks alone must do.
 fn watch(path: &Path, asks: Sender<Ask>) -> Option<RecommendedWatcher> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let wake = move |_| {
+    let wake = move |event: notify::Result<Event>| {
+        // Reading changes nothing.
+        if event.is_ok_and(|event| is_reading(event.kind)) {
+            return;
+        }
         let _ = asks.send(Ask::Look);
     };
+    let folder = folder_of(path);
     let watching = notify::recommended_watcher(wake).and_then(|mut watcher| {
         // The folder, not the file: a file that is replaced is another file.
         watcher.watch(folder, RecursiveMode::NonRecursive)?;
@@ -169,6 +202,14 @@ fn watch(path: &Path, asks: Sender<Ask>) -> Option<RecommendedWatcher> {
             None
         }
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+fn is_reading(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
 
 /// What stands between looks.
@@ -302,6 +343,22 @@ impl Looker {
                 self.outcome = Err(reason);
             }
         }
+    }
+
+    /// Where the file is, if each change of it and of those beside is reported.
+    fn reported(&self) -> Option<Reported> {
+        let is_one_folder = self.beside.iter().all(|beside| folder_of(beside) == folder_of(&self.path));
+        if is_one_folder { reported(&self.path) } else { None }
+    }
+
+    /// Time until the next look if nothing happens, where each change is reported.
+    fn pause(&self) -> Duration {
+        let pause = match RECHECKS.get(self.rechecks) {
+            Some(after) => after.saturating_sub(self.changed_at.elapsed()),
+            None if self.unreadable => UNREADABLE_RECHECK.saturating_sub(self.rechecked_at.elapsed()),
+            None => REPORTED_INTERVAL,
+        };
+        pause.clamp(RECHECK_PAUSE_MIN, REPORTED_INTERVAL)
     }
 
     fn recheck_due(&mut self) -> bool {

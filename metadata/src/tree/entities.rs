@@ -7,7 +7,7 @@ use model::checkers::{CHECKER, TENANT};
 use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
 use model::votes::SAID_BY_HOST;
-use model::{Container, Entity, Map, Service, Stack, Text, Value};
+use model::{Container, Entity, INTENDED, Map, Service, Stack, Text, Value};
 
 use crate::config::ServiceTokens;
 use crate::tree::Scope;
@@ -141,7 +141,7 @@ pub(crate) fn stack_value<'t>(
 /// The value of a key of a host.
 pub(crate) fn host_value<'t>(id: HostId, key: &str, value: Option<&'t Value>) -> Option<Node<'t>> {
     match key {
-        CHECKER | TENANT => None,
+        CHECKER | TENANT | INTENDED => None,
         "hostId" if id == HostId::Dropped => None,
         _ => value.map(Node::of),
     }

@@ -308,7 +308,7 @@ pub(crate) fn label_text<'a>(labels: Option<&'a Map>, key: &str) -> Option<&'a T
 }
 
 fn refusal(host: &Host) -> Option<String> {
-    let state = host.state();
+    let state = host.intended().map_or_else(|| host.state(), |intended| &**intended);
     let agent = host.fields().text("agent_state").map_or("", |state| state);
     if !matches!(state, "" | "active" | "updating-active") {
         Some(format!("host is {state}"))

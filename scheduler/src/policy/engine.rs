@@ -12,7 +12,7 @@ use source::format::FormatError;
 use crate::config::policy_in;
 use crate::place::request::Request;
 use crate::policy::{Denial, Policy, STACK_LABELS};
-use crate::start::docker::REQUEST_LABEL;
+use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::subject::Subject;
 
 /// What a Docker Engine may be asked for.
@@ -114,6 +114,11 @@ impl EnginePolicy {
     /// The request that a container would be of.
     pub fn request_of(body: &Json) -> Option<&str> {
         body["Labels"][REQUEST_LABEL].as_str().filter(|id| !id.is_empty())
+    }
+
+    /// What identifies the scheduler's try to start a container: random, so that no image brings it.
+    pub fn attempt_of(body: &Json) -> Option<&str> {
+        body["Labels"][ATTEMPT_LABEL].as_str().filter(|attempt| !attempt.is_empty())
     }
 
     /// Whether a container may be created; `own` are those of [`EnginePolicy::joined`] that are of the same request.

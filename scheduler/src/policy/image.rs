@@ -17,6 +17,9 @@ const LATEST: &str = "latest";
 /// Digits of a whole id.
 const ID_LENGTH: usize = 64;
 
+/// Digits of an id as engines list it.
+const SHORT_ID_LENGTH: usize = 12;
+
 /// An image, by its full name. One by the id that an engine has given it has neither a tag nor a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
@@ -104,6 +107,11 @@ fn parts(text: &str) -> (&str, Option<String>, Option<String>) {
         Some((name, tag)) => (&text[..last + name.len()], Some(tag.to_owned()), digest),
         None => (text, None, digest),
     }
+}
+
+/// Whether an engine takes a name for an id, or the beginning of one, that it prints itself.
+pub(super) fn may_be_id(name: &str) -> bool {
+    (SHORT_ID_LENGTH..=ID_LENGTH).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Whether an engine takes a name without tag and digest for the beginning of an image's id, however short.

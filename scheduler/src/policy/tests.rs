@@ -98,6 +98,24 @@ fn no_folder_around_the_endpoint_of_an_engine_is_mounted() {
 }
 
 #[test]
+fn no_id_of_a_network_passes_as_a_name() {
+    let open = policy(&json!({"default": {"networks": "*"}})).unwrap();
+    for (network, fine) in [
+        ("3f9c1d8a7b20", false),
+        (&*"AB".repeat(32), false),
+        // Names: too short or too long for an id, or with another letter.
+        ("cafe", true),
+        (&*"a".repeat(65), true),
+        ("3f9c1d8a7b2g", true),
+    ] {
+        for policy in [&Policy::default(), &open] {
+            let found = refused(policy, &json!({"image": "web", "network": network}));
+            assert_eq!(found.0.is_empty(), fine, "{network}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn no_container_without_a_network_gets_into_a_default_one_that_is_not_allowed() {
     for (networks, fine) in [
         (json!(["test-*"]), false),

@@ -1,17 +1,20 @@
 //! Labels that came with a container's image: they say nothing about where the container belongs. One that does say so counts
 //! only if it was [given when the container was created](is_given).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::{InImage, is_given};
-use model::{Defect, Text};
+use model::{Defect, Fingerprint, Text};
 
-use super::labels::{LABELS_BYTES_MAX, LABELS_MAX, is_membership_label};
+use super::labels::is_membership_label;
 use super::names::{COMPOSE_NUMBER, COMPOSE_ONEOFF, COMPOSE_PROJECT, COMPOSE_SERVICE};
 
 /// Most images whose labels are remembered. A host runs a few dozen; beyond this the memory begins again.
 const IMAGES_MAX: usize = 1024;
+
+/// Most membership labels that are remembered of an image: 256 KiB of fingerprints. An honest one has a dozen.
+const REMEMBERED_MAX: usize = 16 << 10;
 
 /// The fingerprint of a service's configuration, which compose gives every container that it creates.
 const COMPOSE_HASH: &str = "com.docker.compose.config-hash";
@@ -29,8 +32,9 @@ const COMPOSE_GIVES: [&str; 6] =
 /// The membership labels of a container's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Baked {
-    /// It has these.
-    Known(Arc<BTreeMap<Text, Text>>),
+    /// It has these: fingerprints of keys and values. Who makes an image that has one of another label strips only its own
+    /// containers of that.
+    Known(Arc<HashSet<Fingerprint>>),
     /// It may have any; why that is not known.
     Unknown(Text),
 }
@@ -43,25 +47,28 @@ impl Baked {
 
     /// The labels of an image.
     pub(super) fn of(labels: Option<&HashMap<String, String>>) -> Self {
-        let membership: Vec<_> = labels.into_iter().flatten().filter(|(key, _)| is_membership_label(key)).collect();
-        let bytes: usize = membership.iter().map(|(key, value)| key.len() + value.len()).sum();
-        if membership.len() > LABELS_MAX || bytes > LABELS_BYTES_MAX {
+        let membership = labels.into_iter().flatten().filter(|(key, _)| is_membership_label(key));
+        let known: HashSet<_> =
+            membership.map(|(key, value)| fingerprint(key, value)).take(REMEMBERED_MAX + 1).collect();
+        if known.len() > REMEMBERED_MAX {
             return Self::Unknown("it has too many labels".into());
         }
-        Self::Known(Arc::new(
-            membership.into_iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
-        ))
+        Self::Known(Arc::new(known))
     }
 
     /// Whether a label may have come with the image. Only those that say where a container belongs are known.
     fn has(&self, key: &str, value: &str) -> bool {
         let in_image = match self {
-            Self::Known(labels) => InImage::known(labels.get(key).map(|own| &**own)),
+            Self::Known(labels) => InImage::known(labels.contains(&fingerprint(key, value)).then_some(value)),
             Self::Unknown(_) if is_membership_label(key) => InImage::Unknown,
             Self::Unknown(_) => InImage::Absent,
         };
         !is_given(value, in_image)
     }
+}
+
+fn fingerprint(key: &str, value: &str) -> Fingerprint {
+    Fingerprint::of(&(key, value))
 }
 
 /// What is remembered of images, by their ids: what an id stands for never changes.
@@ -167,8 +174,17 @@ mod tests {
         let kept = without_baked([PROJECT, SERVICE, HASH, NUMBER, OTHER], &unknown, "containers/a", &mut defects);
         assert_eq!(kept, [OTHER]);
         assert!(defects[0].to_string().contains("it is gone"), "{defects:?}");
-        let many = (0..=LABELS_MAX).map(|number| (format!("io.berth.{number}"), String::new())).collect();
-        assert!(matches!(Baked::of(Some(&many)), Baked::Unknown(_)));
+        let many = |count| (0..count).map(|number| (format!("io.berth.{number}"), String::new())).collect();
+        assert!(matches!(Baked::of(Some(&many(REMEMBERED_MAX + 1))), Baked::Unknown(_)));
+    }
+
+    #[test]
+    fn no_number_of_an_images_labels_takes_away_those_that_were_given() {
+        let many: Vec<_> = (0..5000).map(|number| (format!("io.berth.{number}"), String::new())).collect();
+        let image: Vec<_> = many.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let given = [PROJECT, SERVICE, PLACEMENT];
+        let all: Vec<_> = given.iter().chain(&image).copied().collect();
+        check(&all, &image, &given);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::checkers::TENANT;
 use model::entity::LINK_HOSTS;
-use model::{Container, Defect, Entity, Host, Map, Network, Service, Stack, Text, Value};
+use model::{Container, Defect, Entity, Host, INTENDED, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
 use super::part::{ALIAS, Claim, MARK, host_of, stack_key};
@@ -78,19 +78,19 @@ impl<'c> Order<'c> {
 
     pub(super) fn hosts(&self, claims: &[Said<Host>]) -> Vec<Arc<Host>> {
         let holder = self.holder(claims);
-        let mut hosts = vec![self.labelled(&holder.part, &holder.claim.entity)];
+        let mut hosts = vec![self.intended(&holder.part, &holder.claim.entity)];
         for said in claims.iter().filter(|said| said.claim.entity.name() != holder.claim.entity.name()) {
-            let host = self.labelled(&said.part, &said.claim.entity);
+            let host = self.intended(&said.part, &said.claim.entity);
             let uuid = Value::Text(marked(host.uuid(), &said.part));
             hosts.extend(Host::new(host.fields().with([("uuid".into(), uuid)]), host.position()).map(Arc::new));
         }
         hosts
     }
 
-    /// A host with the labels that count: its own without those that only operators give, the operators', and those that follow
-    /// from claims.
-    fn labelled(&self, part: &Text, host: &Arc<Host>) -> Arc<Host> {
-        let intent = host.name().and_then(|name| self.intents.get(name)).filter(|intent| !intent.labels.is_empty());
+    /// A host as operators want it: with the state that they gave it, and with the labels that count, its own without those that
+    /// only operators give, the operators', and those that follow from claims.
+    fn intended(&self, part: &Text, host: &Arc<Host>) -> Arc<Host> {
+        let intent = host.name().and_then(|name| self.intents.get(name));
         let claimed = self.subnets.labels(host.name());
         let is_hosts = host_of(part).is_some();
         let is_refused = |label: &Text| is_hosts && (self.reserved.contains(label) || self.subnets.reserves(label));
@@ -104,7 +104,12 @@ impl<'c> Order<'c> {
         let given = given.map(|(key, value)| (key.clone(), Value::Text(value.clone())));
         let labels = accepted.with(given.chain(claimed));
         let tenant = tenant.map(|tenant| (TENANT.into(), Value::Text(tenant)));
-        let fields = host.fields().with([("labels".into(), Value::Map(labels))].into_iter().chain(tenant));
+        let state = intent.and_then(|intent| Some((intent.state?, intent.described()?)));
+        let state = state.into_iter().flat_map(|(state, described)| {
+            [("state".into(), Value::text(state.on_the_wire())), (INTENDED.into(), Value::Text(described))]
+        });
+        let labels = [("labels".into(), Value::Map(labels))];
+        let fields = host.fields().with(labels.into_iter().chain(tenant).chain(state));
         Host::new(fields, host.position()).map_or_else(|| host.clone(), Arc::new)
     }
 

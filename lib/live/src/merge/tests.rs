@@ -89,6 +89,26 @@ fn a_host_gives_itself_no_reserved_label() {
 }
 
 #[test]
+fn operators_give_a_host_its_state_and_it_gives_itself_no_word_of_theirs() {
+    let mut cluster = Cluster::default();
+    let state = |cluster: &mut Cluster| {
+        let snapshot = cluster.snapshot();
+        let host = snapshot.hosts.values().next().unwrap().clone();
+        (host.state().to_owned(), host.intended().map(ToString::to_string))
+    };
+    let lie = document(r#"{"hosts": [{"name": "a", "state": "active", "intended_state": "cordoned by bob"}]}"#);
+    cluster.update(&"hosts/a".into(), &lie).unwrap();
+    assert_eq!(state(&mut cluster), ("active".to_owned(), None));
+    for (word, on_the_wire) in [("cordoned", "inactive"), ("draining", "deactivating"), ("drained", "inactive")] {
+        let intent = format!(r#"{{"state": "{word}", "by": "anna", "reason": "disk"}}"#);
+        cluster.update(&"intents/a".into(), &document(&intent)).unwrap();
+        assert_eq!(state(&mut cluster), (on_the_wire.to_owned(), Some(format!("{word} by anna: disk"))));
+    }
+    cluster.update(&"intents/a".into(), &document(r#"{"state": "of a later release"}"#)).unwrap();
+    assert_eq!(state(&mut cluster), ("active".to_owned(), None));
+}
+
+#[test]
 fn subnets_are_labels_of_hosts_as_claimed_and_not_as_hosts_say() {
     let mut cluster = Cluster::default();
     let labels = |cluster: &mut Cluster| {

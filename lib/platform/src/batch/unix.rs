@@ -4,7 +4,7 @@
 //! layout is part of the system's interface, and so nothing but the calls themselves is unsafe.
 
 use std::array;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, PipeReader, PipeWriter};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -19,6 +19,35 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(RECEIVE_WAIT))
 }
+
+/// Sleeps until its pipe has no writer any more.
+#[derive(Debug)]
+pub(super) struct Sleep(PipeReader);
+
+/// The only writer.
+pub(super) type Alarm = PipeWriter;
+
+pub(super) fn sleep() -> io::Result<(Sleep, Alarm)> {
+    let (reader, writer) = io::pipe()?;
+    Ok((Sleep(reader), writer))
+}
+
+impl Sleep {
+    pub(super) fn wait(&self, socket: &UdpSocket) {
+        let wanted = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        // The end of the last writer is reported without being asked for.
+        let mut wanted = [wanted(socket.as_raw_fd(), libc::POLLIN), wanted(self.0.as_raw_fd(), 0)];
+        let count = libc::nfds_t::try_from(wanted.len()).unwrap_or_default();
+        // SAFETY: both descriptors are open because they are borrowed; the pointer is to as many structures as the count says,
+        // which live until the call returns and are not shared.
+        #[expect(unsafe_code, reason = "std cannot wait for two descriptors")]
+        // Every reason to return is one to look at the socket again, a signal too.
+        let _ = unsafe { libc::poll(wanted.as_mut_ptr(), count, FOREVER) };
+    }
+}
+
+/// No time limit for poll(2).
+const FOREVER: libc::c_int = -1;
 
 /// How many datagrams are asked for while fewer come: to make ready for all takes longer than to answer one.
 const FEW: usize = 8;

@@ -15,6 +15,24 @@ pub(super) fn make_blocking(socket: &UdpSocket) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
+/// Receives go on instead.
+#[derive(Debug)]
+pub(super) struct Sleep;
+
+/// Nothing sleeps.
+#[derive(Debug)]
+pub(super) struct Alarm;
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn sleep() -> io::Result<(Sleep, Alarm)> {
+    Ok((Sleep, Alarm))
+}
+
+impl Sleep {
+    #[expect(clippy::unused_self, reason = "the signature is shared with unix.rs")]
+    pub(super) fn wait(&self, _: &UdpSocket) {}
+}
+
 /// What receives for the socket of the last call.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {

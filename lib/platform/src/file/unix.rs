@@ -4,6 +4,10 @@ use std::env;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::mem::MaybeUninit;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -58,6 +62,51 @@ impl From<&Metadata> for Stamp {
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
+}
+
+/// Device and inode of a folder.
+pub(super) type Reported = (u64, u64);
+
+/// File systems of one machine that report each change, by their magic numbers (statfs(2)): ext2 to ext4, XFS, btrfs, F2FS,
+/// tmpfs, ZFS, and overlayfs, on which containers are. Network file systems report only what this machine changes.
+#[cfg(target_os = "linux")]
+const REPORTING: [u32; 7] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x2fc1_2fc1, 0x794c_7630];
+
+pub(super) fn reported(path: &Path) -> Option<Reported> {
+    let path = std::path::absolute(path).ok()?;
+    // A link leads to another folder than the one that is watched, and may be led elsewhere.
+    if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink()) {
+        return None;
+    }
+    let folder = path.parent()?;
+    if fs::canonicalize(folder).ok()? != folder {
+        return None;
+    }
+    let open = File::open(folder).ok()?;
+    let metadata = open.metadata().ok()?;
+    is_reporting(&open).then(|| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(target_os = "linux")]
+fn is_reporting(folder: &File) -> bool {
+    let mut found = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open because `folder` is borrowed; the pointer is to room for what the call writes, which lives
+    // until it returns.
+    #[expect(unsafe_code, reason = "std does not say of which kind a file system is")]
+    let code = unsafe { libc::fstatfs(folder.as_raw_fd(), found.as_mut_ptr()) };
+    if code != 0 {
+        return false;
+    }
+    // SAFETY: the call has succeeded, so it has written all of it.
+    #[expect(unsafe_code, reason = "as above")]
+    let kind = unsafe { found.assume_init() }.f_type;
+    // As wide as a register, with the sign of 32 bits on some.
+    REPORTING.iter().any(|known| i64::from(*known) == (kind & 0xffff_ffff))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_reporting(_: &File) -> bool {
+    false
 }
 
 pub(super) fn replace(from: &Path, to: &Path) -> io::Result<()> {

@@ -42,6 +42,10 @@ impl Events {
     pub(super) async fn changed(&mut self) {
         match *self {}
     }
+
+    pub(super) async fn has_changed(&mut self) -> bool {
+        match *self {}
+    }
 }
 
 pub(super) fn forwarding(_: &Link) -> io::Result<bool> {

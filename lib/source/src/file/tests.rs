@@ -75,6 +75,42 @@ fn edits_in_place_and_by_rename_are_seen() {
     case.wait_for(&["good 1", "good 2", "good 3"]);
 }
 
+/// The looks without an event are so rare that they alone would take a minute.
+#[test]
+fn events_alone_show_each_change() {
+    let case = Case::new(Some("good 0"));
+    case.wait_for(&["good 0"]);
+    let begun = Instant::now();
+    let mut expected = vec!["good 0".to_owned()];
+    for change in 1..=30 {
+        let contents = format!("good {change}");
+        fs::write(case.path(), &contents).unwrap();
+        expected.push(contents);
+        case.wait_for(&expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    assert!(begun.elapsed() < REPORTED_INTERVAL * 15, "{:?}", begun.elapsed());
+}
+
+/// Nothing in the folder that is watched changes.
+#[test]
+fn a_folder_that_is_replaced_is_noticed() {
+    let case = Case::new(Some("good 1"));
+    case.wait_for(&["good 1"]);
+    let folder = case.folder.path();
+    fs::rename(folder, folder.with_extension("before")).unwrap();
+    fs::create_dir(folder).unwrap();
+    fs::write(case.path(), "good 2").unwrap();
+    let begun = Instant::now();
+    while case.accepted() != ["good 1", "good 2"] {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", case.accepted());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // From now on as where events are lost.
+    fs::write(case.path(), "good 3").unwrap();
+    case.wait_for(&["good 1", "good 2", "good 3"]);
+    fs::remove_dir_all(folder.with_extension("before")).unwrap();
+}
+
 #[test]
 fn files_beside_are_followed_too() {
     let case = Case::new(Some("good 1"));

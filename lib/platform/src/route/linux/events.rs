@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::time::Duration;
 
 use rtnetlink::MulticastGroup;
@@ -62,6 +63,24 @@ impl Events {
         tokio::time::sleep(SETTLE).await;
         drain(&self.socket, &mut self.datagram);
         self.pending = false;
+    }
+
+    #[expect(clippy::unused_async, reason = "the signature is shared with windows.rs")]
+    pub(in super::super) async fn has_changed(&mut self) -> bool {
+        loop {
+            self.datagram.clear();
+            match self.socket.socket_ref().recv_from(&mut self.datagram, 0) {
+                Ok(_) => self.pending |= self.is_foreign(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    self.pending = true;
+                    if !is_overflow(&error) {
+                        break;
+                    }
+                }
+            }
+        }
+        mem::take(&mut self.pending)
     }
 
     /// Whether the datagram reports anything but an effect of our own requests.

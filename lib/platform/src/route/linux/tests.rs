@@ -456,6 +456,37 @@ fn our_own_changes_are_not_reported() {
     });
 }
 
+/// Without waiting a change is known at once, and only once; and a table that took in our own changes is as a new reading.
+#[test]
+fn what_changed_is_known_without_waiting() {
+    in_namespace(async || {
+        let mut routes = Routes::open().unwrap();
+        let mut events = routes.watch().unwrap();
+        while tokio::time::timeout(QUIET, events.changed()).await.is_ok() {}
+        let mut table = routes.read().await.unwrap();
+        for words in [
+            "add 10.42.7.0/24 192.0.2.10",
+            "add 10.42.8.0/24 192.0.2.10",
+            "replace 10.42.7.0/24 192.0.2.10 192.0.2.11",
+            "remove 10.42.8.0/24 192.0.2.10",
+        ] {
+            let change = change(words).await;
+            assert!(routes.apply(&[change]).await.remove(0).is_ok(), "{words}");
+            table.take_in(&change);
+        }
+        let mut read = routes.read().await.unwrap();
+        for table in [&mut table, &mut read] {
+            table.routes.sort_unstable();
+        }
+        assert_eq!(table, read);
+        // Links report now and then that they are ready.
+        while events.has_changed().await {}
+        ip("route add 10.42.9.0/24 via 192.0.2.11");
+        assert!(events.has_changed().await);
+        assert!(!events.has_changed().await);
+    });
+}
+
 #[test]
 fn a_change_is_not_forgotten_by_whoever_stops_waiting() {
     in_namespace(async || {

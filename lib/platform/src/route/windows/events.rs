@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::mem;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,11 @@ impl Events {
         // What was reported in the meantime belongs to this change.
         let _ = tokio::time::timeout(Duration::ZERO, self.changed.notified()).await;
         self.pending = false;
+    }
+
+    pub(in super::super) async fn has_changed(&mut self) -> bool {
+        self.pending |= tokio::time::timeout(Duration::ZERO, self.changed.notified()).await.is_ok();
+        mem::take(&mut self.pending)
     }
 }
 

@@ -1,0 +1,79 @@
+//! `agent cordon` and `agent uncordon`: whether schedulers may place something new on a host.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use live::intents::HostState;
+
+use super::folder::Rights;
+use super::intent::{self, IntentValue};
+use super::names::{host_key, host_name};
+use super::operator::Operator;
+
+/// Have schedulers place nothing new on a host
+///
+/// What runs there stays, with its names and addresses. A request that names the host is refused too, with the reason that is given
+/// here. Metadata then returns the state inactive for the host. Typed again, it replaces the reason.
+#[derive(clap::Args)]
+pub(crate) struct Cordon {
+    /// The host
+    #[arg(value_parser = host_name)]
+    host: String,
+
+    /// Why, for those who are refused the host
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+impl Cordon {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.operator.run(Rights::Operator, async |client| {
+            let said = intent::change(&client, &self.host, |intent| {
+                // One that is being emptied, or is empty, gets nothing new already.
+                let state = intent.state().unwrap_or(HostState::Cordoned);
+                intent.set_state(state, self.reason.as_deref());
+            })
+            .await?;
+            let mut text = format!("{} is {}; what runs there stays\n", self.host, described(&said));
+            if client.get(host_key(&client.options().prefix, &self.host, "host").as_bytes()).await?.0.is_none() {
+                let _ = writeln!(text, "note: no host {} is there now; it is cordoned when it comes", self.host);
+            }
+            Ok(text)
+        })
+    }
+}
+
+/// Let schedulers place on a host again
+///
+/// This also ends that the host is emptied; what was moved to other hosts stays there.
+#[derive(clap::Args)]
+pub(crate) struct Uncordon {
+    /// The host
+    #[arg(value_parser = host_name)]
+    host: String,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+impl Uncordon {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.operator.run(Rights::Operator, async |client| {
+            let (pair, _) = client.get(intent::key(&client.options().prefix, &self.host).as_bytes()).await?;
+            let before = pair.map(|pair| IntentValue::read(&pair.value)).unwrap_or_default();
+            if before.state().is_none() {
+                return Ok(format!("{} was not cordoned\n", self.host));
+            }
+            intent::change(&client, &self.host, IntentValue::clear_state).await?;
+            Ok(format!("{} is active again; it was {}\n", self.host, described(&before)))
+        })
+    }
+}
+
+/// The state that operators gave a host, with the author and the reason.
+fn described(said: &IntentValue) -> String {
+    said.described().unwrap_or_default()
+}

@@ -1,0 +1,349 @@
+//! The plan of one service: its batches, what has failed, and what is missing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::Text;
+
+use crate::plan::{Phase, Plan, Step, Turn};
+use crate::service::{Rollout, Stack, Stage};
+use crate::unit::{State, Unit, World};
+use crate::update::{OnFailure, Order, Update};
+
+/// Plans one service.
+pub(crate) struct Planner<'a> {
+    stack: &'a Stack,
+    rollout: &'a Rollout,
+    world: &'a World,
+    /// Units of the wanted revision that serve or will.
+    new: Vec<&'a Unit>,
+    /// Others that serve.
+    old: Vec<&'a Unit>,
+    kept: Vec<&'a Unit>,
+    /// How many units of the stack each host has.
+    load: BTreeMap<&'a Text, usize>,
+    wanted: Vec<Text>,
+    waits: String,
+    plan: &'a mut Plan,
+}
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(stack: &'a Stack, rollout: &'a Rollout, world: &'a World, plan: &'a mut Plan) -> Self {
+        let own: Vec<&Unit> = world.units.iter().filter(|unit| unit.service == rollout.wanted.name).collect();
+        let mut load: BTreeMap<&Text, usize> = BTreeMap::new();
+        for unit in world.units.iter().filter(|unit| unit.is_live()) {
+            *load.entry(&unit.host).or_default() += 1;
+        }
+        let live = own.iter().copied().filter(|unit| unit.is_live());
+        let (new, old): (Vec<_>, Vec<_>) = live.partition(|unit| unit.digest == rollout.wanted.digest);
+        let kept = own.into_iter().filter(|unit| unit.state == State::Kept).collect();
+        let waits = String::new();
+        let mut planner = Self { stack, rollout, world, new, old, kept, load, wanted: Vec::new(), waits, plan };
+        planner.wanted = planner.wanted_indices();
+        planner
+    }
+
+    fn rules(&self) -> &'a Update {
+        let wanted = &self.rollout.wanted;
+        if matches!(self.rollout.stage, Stage::RollingBack(_)) { &wanted.rollback } else { &wanted.update }
+    }
+
+    /// The indices that are to have a unit: those in use that are worth most, then the lowest free ones.
+    fn wanted_indices(&self) -> Vec<Text> {
+        let service = &self.rollout.wanted;
+        if service.global {
+            return self.world.hosts.get(&service.name).into_iter().flatten().cloned().collect();
+        }
+        let count = service.scale as usize;
+        let mut used: Vec<(bool, bool, usize, usize, Text)> = Vec::new();
+        for unit in self.new.iter().chain(&self.old) {
+            // Unhealthy ones go first, then the wrong revision, then the fullest host, then the highest index.
+            let is_wrong = unit.digest != service.digest;
+            let load = self.load.get(&unit.host).copied().unwrap_or_default();
+            used.push((!unit.is_healthy(), is_wrong, load, number(&unit.index), unit.index.clone()));
+        }
+        used.sort();
+        let mut wanted: Vec<Text> = Vec::new();
+        for (.., index) in used {
+            if wanted.len() < count && !wanted.contains(&index) {
+                wanted.push(index);
+            }
+        }
+        let mut next = 1;
+        while wanted.len() < count {
+            let index: Text = next.to_string().into();
+            if !wanted.contains(&index) {
+                wanted.push(index);
+            }
+            next += 1;
+        }
+        wanted.sort_by_key(|index| (number(index), index.clone()));
+        wanted
+    }
+
+    pub(crate) fn remove_all(&mut self) {
+        let all: Vec<&Unit> = self.new.iter().chain(&self.old).chain(&self.kept).copied().collect();
+        for unit in all {
+            self.plan.steps.push(Step::Remove { id: unit.id.clone() });
+        }
+        self.wanted.clear();
+    }
+
+    pub(crate) fn service(&mut self) {
+        self.bury();
+        match &self.rollout.stage {
+            Stage::Stuck(why) => {
+                self.waits = format!("stuck: {why}");
+                return;
+            }
+            Stage::Updating | Stage::RollingBack(_) => {
+                if let Some(why) = self.failure() {
+                    self.fail(why);
+                    return;
+                }
+            }
+            Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_) => {}
+        }
+        if let Some(waits) = self.dependency() {
+            self.waits = waits;
+            return;
+        }
+        if self.old.is_empty() {
+            self.fill();
+        } else {
+            self.batch();
+        }
+        if self.waits.is_empty() {
+            self.finish();
+        }
+    }
+
+    /// Evicts the units of hosts that are dead; what is not dead for long enough still counts.
+    fn bury(&mut self) {
+        let Some(dead_after) = self.rollout.wanted.dead_after else { return };
+        let (world, plan) = (self.world, &mut *self.plan);
+        let mut is_dead = |unit: &&Unit| {
+            let State::Lost(since) = unit.state else { return false };
+            let due = since.saturating_add(Duration::from_secs(dead_after));
+            if world.now < due {
+                wake(&mut plan.wake, due);
+                return false;
+            }
+            if !world.sees_most {
+                return false;
+            }
+            plan.steps.push(Step::Evict { id: unit.id.clone(), host: unit.host.clone() });
+            true
+        };
+        self.new.retain(|unit| !is_dead(unit));
+        self.old.retain(|unit| !is_dead(unit));
+    }
+
+    /// Why the update has failed.
+    fn failure(&mut self) -> Option<Text> {
+        let rules = self.rules();
+        let service = &self.rollout.wanted;
+        let mut failed = Vec::new();
+        for unit in &self.new {
+            let due = unit.made.saturating_add(Duration::from_secs(rules.deadline));
+            match &unit.state {
+                State::Failed(why) => failed.push(format!("{}: {why}", unit.id)),
+                State::Lost(_) => {}
+                _ if unit.is_good(rules.monitor, self.world.now) => {}
+                _ if self.world.now >= due => {
+                    failed.push(format!("{} was not healthy within {} s", unit.id, rules.deadline));
+                }
+                _ => wake(&mut self.plan.wake, due),
+            }
+        }
+        if failed.len() > rules.max_failures as usize {
+            return failed.into_iter().next().map(Text::from);
+        }
+        // Known before anything stops.
+        let is_first = self.new.is_empty() || !self.old.is_empty();
+        self.world.hopeless.get(&service.name).filter(|_| is_first && self.new.len() < self.wanted.len()).cloned()
+    }
+
+    fn fail(&mut self, why: Text) {
+        let service = self.rollout.wanted.name.clone();
+        let may = self.rollout.previous.is_some() && self.rules().on_failure == OnFailure::Rollback;
+        self.waits = format!("failed: {why}");
+        let is_rollback = matches!(self.rollout.stage, Stage::RollingBack(_));
+        let turn = if may && !is_rollback { Turn::RollBack(why) } else { Turn::Stuck(why) };
+        self.plan.turns.push((service, turn));
+    }
+
+    /// What other service this one waits for before it begins.
+    fn dependency(&self) -> Option<String> {
+        if !self.new.is_empty() || !self.old.is_empty() {
+            return None;
+        }
+        let waits = |name: &&Text| {
+            let Some(other) = self.stack.services.iter().find(|other| other.wanted.name == **name) else {
+                return false;
+            };
+            let up = |unit: &&Unit| unit.service == **name && unit.is_healthy();
+            !other.wanted.global && self.world.units.iter().filter(up).count() < other.wanted.scale as usize
+        };
+        self.rollout.wanted.after.iter().find(waits).map(|name| format!("waits for {name}"))
+    }
+
+    /// There is nothing to replace: what is missing is placed, what is too much goes.
+    fn fill(&mut self) {
+        let surplus: Vec<&Unit> = self.new.iter().copied().filter(|unit| !self.wanted.contains(&unit.index)).collect();
+        for unit in surplus {
+            self.plan.steps.push(Step::Remove { id: unit.id.clone() });
+        }
+        self.place(usize::MAX);
+        self.wait_for_good();
+    }
+
+    /// Replaces one batch.
+    fn batch(&mut self) {
+        let rules = self.rules();
+        let (batch, total) = (rules.batch as usize, self.new.len() + self.old.len());
+        let wanted = self.wanted.len();
+        if matches!(self.rollout.stage, Stage::RollingBack(_)) {
+            // What failed serves nobody.
+            let failed: Vec<&Unit> = self.old.iter().copied().filter(|unit| !unit.is_healthy()).collect();
+            if !failed.is_empty() {
+                self.waits = "removes what failed".into();
+                for unit in failed {
+                    self.plan.steps.push(Step::Remove { id: unit.id.clone() });
+                }
+                return;
+            }
+        }
+        self.wait_for_good();
+        if !self.waits.is_empty() {
+            return;
+        }
+        self.waits = format!("{} of {wanted} replaced", self.new.len().min(wanted));
+        let fits = self.world.fits_beside.contains(&self.rollout.wanted.name) && !self.rollout.wanted.global;
+        let start_first = match rules.order {
+            Order::StopFirst => false,
+            Order::Auto => fits,
+            Order::StartFirst if !fits && self.new.len() < wanted && total <= wanted => {
+                self.fail("no host has room for one more unit beside the old ones, and order is start-first".into());
+                return;
+            }
+            Order::StartFirst => true,
+        };
+        if start_first && total <= wanted {
+            self.place(batch);
+        } else if !start_first && total < wanted {
+            self.place(batch.min(wanted - total));
+        } else {
+            let most = if start_first || self.new.len() == wanted { total - wanted } else { batch };
+            self.stop(most);
+        }
+    }
+
+    /// Stops old units, first those that are missed least.
+    fn stop(&mut self, count: usize) {
+        let replaced = |unit: &Unit| self.new.iter().any(|new| new.index == unit.index);
+        let mut old = self.old.clone();
+        old.sort_by_key(|unit| {
+            let load = self.load.get(&unit.host).copied().unwrap_or_default();
+            let surplus = !self.wanted.contains(&unit.index);
+            (unit.is_healthy(), !surplus, !replaced(unit), usize::MAX - load, usize::MAX - number(&unit.index))
+        });
+        let is_rollback = matches!(self.rollout.stage, Stage::RollingBack(_));
+        for unit in old.into_iter().take(count) {
+            let id = unit.id.clone();
+            // Only what the service was before is something to go back to.
+            let was = self.rollout.previous.as_ref().is_some_and(|previous| previous.digest == unit.digest);
+            let keep = was && !is_rollback && unit.is_healthy();
+            self.plan.steps.push(if keep { Step::StopKept { id } } else { Step::Remove { id } });
+        }
+    }
+
+    /// Places units where they are missing, those that were kept first.
+    fn place(&mut self, most: usize) {
+        let service = &self.rollout.wanted;
+        let has = |units: &[&Unit], index: &Text| units.iter().any(|unit| unit.index == *index);
+        let mut missing: Vec<Text> = self.wanted.iter().filter(|index| !has(&self.new, index)).cloned().collect();
+        missing.sort_by_key(|index| has(&self.old, index));
+        for index in missing.into_iter().take(most) {
+            let kept = self.kept.iter().find(|unit| unit.index == index && unit.digest == service.digest);
+            let step = if let Some(unit) = kept {
+                Step::StartKept { id: unit.id.clone() }
+            } else {
+                let id = self.id(&index);
+                Step::Place { service: service.name.clone(), index, id }
+            };
+            self.plan.steps.push(step);
+            if self.waits.is_empty() {
+                self.waits = format!("{} of {} there", self.new.len(), self.wanted.len());
+            }
+        }
+    }
+
+    /// An id that no unit has.
+    fn id(&self, index: &str) -> Text {
+        let service = &self.rollout.wanted;
+        let base = format!("{}-{}-{index}-{}", self.stack.name, service.name, service.digest);
+        let taken = |id: &str| self.world.units.iter().any(|unit| *unit.id == *id);
+        let mut id = base.clone();
+        let mut next = 2;
+        while taken(&id) {
+            id = format!("{base}.{next}");
+            next += 1;
+        }
+        id.into()
+    }
+
+    /// Before the next batch everything of the last one is good.
+    fn wait_for_good(&mut self) {
+        let monitor = self.rules().monitor;
+        let mut missing = 0;
+        for unit in &self.new {
+            if !unit.is_good(monitor, self.world.now) {
+                missing += 1;
+                if let State::Healthy(since) = unit.state {
+                    wake(&mut self.plan.wake, since.saturating_add(Duration::from_secs(monitor)));
+                }
+            }
+        }
+        let is_settled = matches!(self.rollout.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_));
+        if missing > 0 && self.waits.is_empty() && !(is_settled && self.old.is_empty()) {
+            self.waits = format!("waits until {missing} of {} are healthy for {monitor} s", self.new.len());
+        }
+    }
+
+    fn finish(&mut self) {
+        let confirm = self.rules().confirm && !self.kept.is_empty();
+        let name = self.rollout.wanted.name.clone();
+        match &self.rollout.stage {
+            Stage::Updating if confirm => self.plan.turns.push((name, Turn::Unconfirmed)),
+            Stage::Updating | Stage::RollingBack(_) => self.plan.turns.push((name, Turn::Finished)),
+            Stage::Unconfirmed | Stage::Stuck(_) => {}
+            Stage::Steady | Stage::RolledBack(_) => {
+                for unit in &self.kept {
+                    self.plan.steps.push(Step::Remove { id: unit.id.clone() });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn phase(self) -> Phase {
+        let monitor = self.rules().monitor;
+        Phase {
+            service: self.rollout.wanted.name.clone(),
+            wanted: self.wanted.len(),
+            good: self.new.iter().filter(|unit| unit.is_good(monitor, self.world.now)).count(),
+            new: self.new.len(),
+            old: self.old.len(),
+            waits: if self.stack.paused { "paused".to_owned() } else { self.waits },
+        }
+    }
+}
+
+fn wake(wake: &mut Option<Duration>, at: Duration) {
+    *wake = Some(wake.map_or(at, |known| known.min(at)));
+}
+
+/// The number of an index; names of hosts have none.
+fn number(index: &str) -> usize {
+    index.parse().unwrap_or(usize::MAX)
+}

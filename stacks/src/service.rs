@@ -1,0 +1,186 @@
+//! What should run: the services of a stack, and how far each is on its way to a revision.
+
+use model::hex;
+use model::{Map, Text, Value};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::update::{Invalid, Update};
+
+/// Bytes of the digest of a revision: 48 bits distinguish the revisions of one service.
+const DIGEST_BYTES: usize = 6;
+
+/// Most units of a service, as of one request.
+const SCALE_MAX: i64 = 10_000;
+
+/// After how many seconds units of a host that is gone run elsewhere, unless the service says otherwise.
+const DEAD_AFTER: u64 = 300;
+
+/// One service as it should be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    /// Its name in the stack.
+    pub name: Text,
+    /// How many units.
+    pub scale: u32,
+    /// Whether there is one unit on every host that fits, whatever `scale` says.
+    pub global: bool,
+    /// Whether a unit that ended without an error is done.
+    pub job: bool,
+    /// Services that have to run before.
+    pub after: Vec<Text>,
+    /// How its units are replaced.
+    pub update: Update,
+    /// How they are replaced by the old ones again.
+    pub rollback: Update,
+    /// After how many seconds units of a host that is gone run elsewhere; `None` for never.
+    pub dead_after: Option<u64>,
+    /// The request of one unit.
+    pub request: Map,
+    /// Stands for the request; a label of the containers.
+    pub digest: Text,
+}
+
+/// Fields of a service that are not told to an engine, so that a change of them replaces no container.
+const OF_SERVICE: [&str; 9] =
+    ["count", "dead_after", "depends_on", "global", "id", "job", "rollback", "start", "update"];
+
+impl Service {
+    /// The service in a request.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the field that is wrong. What concerns the container is checked by the caller.
+    pub fn parse(map: &Map) -> Result<Self, Invalid> {
+        let name = map.text("service").filter(|name| !name.is_empty()).cloned();
+        let name = name.ok_or_else(|| Invalid::new("service", "missing", "the name of the service"))?;
+        let truth = |key: &str| match map.get(key) {
+            None => Ok(false),
+            Some(value) => {
+                value.as_bool().ok_or_else(|| Invalid::new(key, format!("found {}", value.kind()), "true or false"))
+            }
+        };
+        let rules = |key: &str| match map.get(key) {
+            None => Ok(None),
+            Some(Value::Map(rules)) => Update::parse(rules, key).map(Some),
+            Some(value) => Err(Invalid::new(key, format!("found {}", value.kind()), "a map")),
+        };
+        let scale = match map.get("count") {
+            None => 1,
+            Some(value) => value.as_int().filter(|count| (0..=SCALE_MAX).contains(count)).ok_or_else(|| {
+                Invalid::new("count", format!("found {}", value.kind()), format!("a whole number up to {SCALE_MAX}"))
+            })?,
+        };
+        let dead_after = match map.get("dead_after") {
+            None => Some(DEAD_AFTER),
+            Some(value) if value.as_str() == Some("never") => None,
+            Some(value) => {
+                let seconds = value.as_int().and_then(|seconds| u64::try_from(seconds).ok());
+                let wrong = || Invalid::new("dead_after", format!("found {}", value.kind()), "seconds, or never");
+                Some(seconds.ok_or_else(wrong)?)
+            }
+        };
+        let after = map.list("depends_on").iter().filter_map(Value::as_text).cloned().collect();
+        let update = rules("update")?.unwrap_or_default();
+        let rollback = rules("rollback")?.unwrap_or_else(|| update.clone());
+        let request: Map = map.iter().filter(|(key, _)| !OF_SERVICE.contains(&&**key)).cloned().collect();
+        Ok(Self {
+            name,
+            scale: u32::try_from(scale).unwrap_or(u32::MAX),
+            global: truth("global")?,
+            job: truth("job")?,
+            after,
+            update,
+            rollback,
+            dead_after,
+            digest: digest(&request),
+            request,
+        })
+    }
+}
+
+/// The digest of what an engine is told: equal requests have equal ones, in every release.
+fn digest(request: &Map) -> Text {
+    let json = serde_json::to_vec(request).unwrap_or_default();
+    hex(&Sha256::digest(&json)[..DIGEST_BYTES]).into()
+}
+
+/// How far a service is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Its units become those that are wanted.
+    #[default]
+    Updating,
+    /// They are, and stay so.
+    Steady,
+    /// They are, and the old ones stay until a person confirms or rolls back.
+    Unconfirmed,
+    /// The update failed, and the units become what they were.
+    RollingBack(Text),
+    /// The update failed, and they are what they were.
+    RolledBack(Text),
+    /// A person has to decide.
+    Stuck(Text),
+}
+
+/// One service on its way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// What it is to become.
+    pub wanted: Service,
+    /// What it was before.
+    pub previous: Option<Service>,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+impl Rollout {
+    /// A service that begins.
+    pub fn new(wanted: Service) -> Self {
+        Self { wanted, previous: None, stage: Stage::Updating }
+    }
+
+    /// Another revision is wanted. What a failed update left behind is not what there is to go back to.
+    pub fn change(&mut self, wanted: Service) {
+        if self.wanted.digest != wanted.digest {
+            let old = std::mem::replace(&mut self.wanted, wanted);
+            if matches!(self.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_)) {
+                self.previous = Some(old);
+            }
+            self.stage = Stage::Updating;
+        } else if self.wanted != wanted {
+            self.wanted = wanted;
+            self.stage = Stage::Updating;
+        }
+    }
+
+    /// Goes back to what the service was; `false` when it was nothing. Its scale stays what is wanted now.
+    pub fn roll_back(&mut self, why: Text) -> bool {
+        let Some(previous) = self.previous.take() else { return false };
+        let scale = self.wanted.scale;
+        self.wanted = Service { scale, ..previous };
+        self.stage = Stage::RollingBack(why);
+        true
+    }
+}
+
+/// A stack as it should be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own, and none depends on another")]
+pub struct Stack {
+    /// Its name.
+    pub name: Text,
+    /// How often it was changed.
+    pub revision: u64,
+    /// Its services, each after those that it depends on.
+    pub services: Vec<Rollout>,
+    /// Whether nothing is done until a person resumes it.
+    pub paused: bool,
+    /// Whether all of it is to go.
+    pub removing: bool,
+    /// Whether units of services that it does not have are removed.
+    pub prune: bool,
+    /// Whether all services go back when one does.
+    pub atomic: bool,
+}

@@ -1,0 +1,267 @@
+//! Laws of the plan, over a world in which units start, fail and become healthy at random.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use model::{Map, Text};
+use proptest::prelude::*;
+use stacks::{Order, Rollout, Service, Stack, Stage, State, Step, Unit, Update, World, plan};
+
+const MONITOR: u64 = 10;
+
+fn service(image: &str, scale: u32, batch: u32, order: Order) -> Service {
+    let request: Map =
+        serde_json::from_value(serde_json::json!({ "service": "web", "image": image, "count": scale })).unwrap();
+    let update = Update { batch, order, monitor: MONITOR, ..Update::default() };
+    Service { rollback: update.clone(), update, ..Service::parse(&request).unwrap() }
+}
+
+fn stack(wanted: Service) -> Stack {
+    Stack { name: "shop".into(), services: vec![Rollout::new(wanted)], ..Stack::default() }
+}
+
+fn host(id: &str) -> Text {
+    format!("h{}", id.len() % 3).into()
+}
+
+/// Does one step; units of images that are bad never become healthy.
+fn act(world: &mut World, wanted: &Service, step: &Step) {
+    match step {
+        Step::Place { service, index, id } => {
+            assert!(world.units.iter().all(|unit| unit.id != *id), "{id} is there already");
+            world.units.push(Unit {
+                id: id.clone(),
+                service: service.clone(),
+                index: index.clone(),
+                digest: wanted.digest.clone(),
+                host: host(id),
+                made: world.now,
+                state: State::Starting,
+            });
+        }
+        Step::StopKept { id } => set(world, id, State::Kept),
+        Step::StartKept { id } => {
+            set(world, id, State::Starting);
+            let now = world.now;
+            world.units.iter_mut().filter(|unit| unit.id == *id).for_each(|unit| unit.made = now);
+        }
+        Step::Remove { id } => world.units.retain(|unit| unit.id != *id),
+        Step::Evict { id, .. } => set(world, id, State::Evicted),
+    }
+}
+
+fn set(world: &mut World, id: &Text, state: State) {
+    world.units.iter_mut().find(|unit| unit.id == *id).unwrap().state = state;
+}
+
+/// Time passes, and what starts becomes healthy unless its revision is bad.
+fn pass(world: &mut World, bad: &[Text]) {
+    world.now += Duration::from_secs(5);
+    let now = world.now;
+    for unit in &mut world.units {
+        if unit.state == State::Starting && !bad.contains(&unit.digest) {
+            unit.state = State::Healthy(now);
+        }
+    }
+}
+
+fn healthy(world: &World) -> usize {
+    world.units.iter().filter(|unit| unit.is_live() && unit.is_healthy()).count()
+}
+
+/// Plans and acts until nothing is left to do; after each step `check` looks. Of each plan only the first `steps` are done, as
+/// by an executor that dies there.
+fn run(stack: &mut Stack, world: &mut World, bad: &[Text], steps: &[usize], mut check: impl FnMut(&World, &Stack)) {
+    for round in 0..3000 {
+        let planned = plan(stack, world);
+        assert_eq!(planned, plan(stack, world), "equal input, equal plan");
+        assert_eq!(planned.to_string(), plan(stack, world).to_string());
+        if planned.is_empty()
+            && matches!(
+                stack.services[0].stage,
+                Stage::Steady | Stage::Stuck(_) | Stage::RolledBack(_) | Stage::Unconfirmed
+            )
+        {
+            return;
+        }
+        let most = if steps.is_empty() { usize::MAX } else { steps[round % steps.len()] };
+        for step in planned.steps.iter().take(most) {
+            let wanted = stack.services[0].wanted.clone();
+            act(world, &wanted, step);
+            check(world, stack);
+        }
+        if planned.steps.len() <= most {
+            for (_, turn) in planned.turns {
+                stack.services[0].turn(turn);
+            }
+        }
+        pass(world, bad);
+        check(world, stack);
+    }
+    panic!("it never ends: {}\n{world:?}", plan(stack, world));
+}
+
+/// A stack with `scale` units of the old revision.
+fn running(scale: u32, batch: u32, order: Order, fits: bool) -> (Stack, World) {
+    let mut stack = stack(service("old", scale, batch, order));
+    let mut world = World { sees_most: true, ..World::default() };
+    if fits {
+        world.fits_beside.insert("web".into());
+    }
+    run(&mut stack, &mut world, &[], &[], |_, _| ());
+    assert_eq!(healthy(&world), scale as usize);
+    (stack, world)
+}
+
+/// How many units of both revisions live.
+fn counts(world: &World, new: &Text) -> (usize, usize) {
+    let live = || world.units.iter().filter(|unit| unit.is_live());
+    (live().filter(|unit| unit.digest != *new).count(), live().filter(|unit| unit.digest == *new).count())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn an_update_keeps_enough_units_healthy_and_ends_as_wanted(
+        before in 1u32..7, after in 1u32..7, batch in 1u32..4, fits: bool, stop_first: bool, is_bad: bool,
+        steps in prop::collection::vec(1usize..4, 0..5),
+    ) {
+        let order = if stop_first { Order::StopFirst } else { Order::Auto };
+        let (mut stack, mut world) = running(before, batch, order, fits);
+        let old: Vec<Text> = world.units.iter().map(|unit| unit.id.clone()).collect();
+        let new = service("new", after, batch, order);
+        let bad = if is_bad { vec![new.digest.clone()] } else { Vec::new() };
+        let old_digest = stack.services[0].wanted.digest.clone();
+        stack.services[0].change(new.clone());
+        let floor = (before.min(after) as usize).saturating_sub(batch as usize);
+        let most = before.max(after) as usize + batch as usize;
+        run(&mut stack, &mut world, &bad, &steps, |world, _| {
+            assert!(healthy(world) >= floor, "{} healthy, at least {floor}: {world:?}", healthy(world));
+            let live = world.units.iter().filter(|unit| unit.is_live()).count();
+            assert!(live <= most, "{live} units, at most {most}");
+        });
+        prop_assert!(plan(&stack, &world).is_empty(), "{}", plan(&stack, &world));
+        prop_assert_eq!(healthy(&world), after as usize);
+        prop_assert_eq!(world.units.len(), after as usize);
+        let wanted = if is_bad { old_digest } else { new.digest };
+        prop_assert!(world.units.iter().all(|unit| unit.digest == wanted));
+        prop_assert_eq!(is_bad, matches!(stack.services[0].stage, Stage::RolledBack(_)));
+        if is_bad && fits && !stop_first && before <= after {
+            // The old units were never touched.
+            prop_assert!(old.iter().all(|id| world.units.iter().any(|unit| unit.id == *id)));
+        }
+    }
+
+    #[test]
+    fn a_dead_host_is_left_once_and_its_copy_goes_when_it_returns(scale in 1u32..6, sees_most: bool, dead in 0usize..6) {
+        let (mut stack, mut world) = running(scale, 1, Order::Auto, true);
+        let at = dead % world.units.len();
+        let (id, index) = (world.units[at].id.clone(), world.units[at].index.clone());
+        world.units[at].state = State::Lost(world.now);
+        let planned = plan(&stack, &world);
+        prop_assert!(planned.is_empty() && planned.wake == Some(world.now + Duration::from_mins(5)), "too early: {}", planned);
+        world.now += Duration::from_mins(5);
+        world.sees_most = sees_most;
+        if !sees_most {
+            prop_assert!(plan(&stack, &world).is_empty());
+            return Ok(());
+        }
+        run(&mut stack, &mut world, &[], &[1], |world, _| {
+            let live = world.units.iter().filter(|unit| unit.is_live() && unit.index == index).count();
+            assert!(live <= 1, "{world:?}");
+        });
+        prop_assert_eq!(healthy(&world), scale as usize);
+        set(&mut world, &id, State::Returned);
+        let back = plan(&stack, &world);
+        prop_assert_eq!(back.steps, vec![Step::Remove { id }]);
+    }
+}
+
+#[test]
+fn the_rolling_table_of_the_predecessor() {
+    let (mut stack, mut world) = running(2, 2, Order::Auto, true);
+    let new = service("new", 5, 2, Order::Auto);
+    stack.services[0].change(new.clone());
+    let mut seen = vec![counts(&world, &new.digest)];
+    for _ in 0..200 {
+        let planned = plan(&stack, &world);
+        let steps = planned.steps.clone();
+        for (_, turn) in planned.turns {
+            stack.services[0].turn(turn);
+        }
+        for step in steps {
+            act(&mut world, &new, &step);
+        }
+        let now = counts(&world, &new.digest);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+        pass(&mut world, &[]);
+    }
+    assert_eq!(seen, [(2, 0), (2, 2), (2, 4), (1, 4), (1, 5), (0, 5)]);
+}
+
+#[test]
+fn what_fits_nowhere_fails_before_anything_stops() {
+    let (mut stack, mut world) = running(3, 1, Order::StopFirst, false);
+    world.hopeless.insert("web".into(), "no host fits: label disk=ssd (3)".into());
+    stack.services[0].change(service("new", 3, 1, Order::StopFirst));
+    let planned = plan(&stack, &world);
+    assert!(planned.steps.is_empty(), "{planned}");
+    assert!(planned.to_string().contains("goes back to what it was: no host fits"), "{planned}");
+}
+
+#[test]
+fn start_first_without_room_says_so_and_stops_nothing() {
+    let (mut stack, world) = running(3, 1, Order::Auto, false);
+    stack.services[0].change(service("new", 3, 1, Order::StartFirst));
+    let planned = plan(&stack, &world);
+    assert!(planned.steps.is_empty() && planned.to_string().contains("order is start-first"), "{planned}");
+}
+
+#[test]
+fn a_service_waits_for_those_that_it_depends_on() {
+    let request = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+    let db = request(serde_json::json!({ "service": "db", "image": "db" }));
+    let web = request(serde_json::json!({ "service": "web", "image": "web", "depends_on": ["db"] }));
+    let stack =
+        Stack { name: "shop".into(), services: vec![Rollout::new(db.clone()), Rollout::new(web)], ..Stack::default() };
+    let mut world = World::default();
+    let planned = plan(&stack, &world);
+    assert_eq!(planned.steps.len(), 1, "{planned}");
+    assert!(planned.to_string().contains("waits for db"), "{planned}");
+    act(&mut world, &db, &planned.steps[0]);
+    pass(&mut world, &[]);
+    assert!(plan(&stack, &world).to_string().contains("shop-web-1"));
+}
+
+#[test]
+fn a_wrong_rule_is_named() {
+    for (json, field) in [
+        (serde_json::json!({ "service": "web", "update": { "batch": 0 } }), "update.batch"),
+        (serde_json::json!({ "service": "web", "update": { "order": "both" } }), "update.order"),
+        (serde_json::json!({ "service": "web", "update": { "speed": 1 } }), "update.speed"),
+        (serde_json::json!({ "service": "web", "update": { "monitor": 300 } }), "update.monitor"),
+        (serde_json::json!({ "service": "web", "rollback": 1 }), "rollback"),
+        (serde_json::json!({ "service": "web", "count": -1 }), "count"),
+        (serde_json::json!({ "service": "web", "dead_after": "soon" }), "dead_after"),
+        (serde_json::json!({ "image": "web" }), "service"),
+    ] {
+        let error = Service::parse(&serde_json::from_value(json).unwrap()).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+}
+
+#[test]
+fn differences_mask_variables() {
+    let of = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+    let old = of(serde_json::json!({ "service": "web", "image": "a", "environment": { "PASSWORD": "one" } }));
+    let new =
+        of(serde_json::json!({ "service": "web", "image": "b", "count": 2, "environment": { "PASSWORD": "two" } }));
+    assert_ne!(old.digest, new.digest);
+    assert!(stacks::differences(std::slice::from_ref(&old), std::slice::from_ref(&old)).is_empty());
+    let text = serde_json::to_string(&stacks::differences(&[old], &[new])).unwrap();
+    assert!(text.contains(r#"["scale","1","2"]"#) && text.contains(r#"["image","a","b"]"#), "{text}");
+    assert!(text.contains(r#"["environment.PASSWORD","***","***"]"#) && !text.contains("two"), "{text}");
+}
