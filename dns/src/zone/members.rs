@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::texts;
-use model::{Container, Entity, Reach, Service, Snapshot, Text, Unreachable, Value};
+use model::{Container, Entity, Reach, Service, Snapshot, Text, Unreachable};
 
 use super::Zone;
 use super::few::Few;
