@@ -534,7 +534,8 @@ fn missing_tests(page: &str, code: &str) -> Vec<String> {
 #[test]
 fn the_page_about_security_names_no_test_that_does_not_exist() {
     let page = read(&repository().join("docs/security.md"));
-    let folders = ["agent", "balancer", "dns", "health", "lib", "metadata", "network", "scheduler", "stacks", "tests", "ui"];
+    let folders =
+        ["agent", "balancer", "dns", "health", "lib", "metadata", "network", "scheduler", "stacks", "tests", "ui"];
     let code: String = folders.iter().flat_map(|folder| sources(folder)).map(|path| read(&path)).collect();
     assert_eq!(missing_tests(&page, &code), [""; 0]);
     let planted = "\n## What holds\n\n| enter | a door | `the_door_is_shut`, `a_window` |\n";
