@@ -155,23 +155,7 @@ const FOR_A_LOOK: [SocketAddr; 2] =
 
 /// The flags that `-h` shows of commands with many.
 const EVERYDAY: &[Everyday] = &[
-    (
-        "up",
-        &[
-            "metadata",
-            "dns",
-            "scheduler",
-            "admin",
-            "ui",
-            "source",
-            "docker",
-            "public-ip",
-            "upstream",
-            "state-dir",
-            "serve-containers",
-            "debug",
-        ],
-    ),
+    ("up", &["metadata", "dns", "ui", "source", "docker", "public-ip", "upstream", "state-dir", "serve-containers"]),
     ("invite", &["file", "ttl", "role", "label", "out", "script", "package", "from", "revoke", "cluster"]),
     ("network plan", &["json", "exit-code", "recreate", "source", "docker", "host", "public-ip", "state-dir"]),
     ("network apply", &["recreate", "takeover", "source", "docker", "host", "public-ip", "state-dir"]),

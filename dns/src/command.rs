@@ -112,7 +112,8 @@ fn table(value: &Value) -> String {
     }
     for left_out in value["left_out"].as_array().into_iter().flatten() {
         let host = left_out["host"].as_str().map(|host| format!(" on {host}")).unwrap_or_default();
-        line("left out", format!("{}{host}: {}", text(&left_out["container"]), text(&left_out["reason"])));
+        let time = left_out["for_s"].as_u64().map(|seconds| format!(" (for {seconds} s)")).unwrap_or_default();
+        line("left out", format!("{}{host}: {}{time}", text(&left_out["container"]), text(&left_out["reason"])));
     }
     if let Some(forwarding) = value.get("forwarding") {
         let asked = list(&forwarding["asked_first_to_last"]);
@@ -158,7 +159,10 @@ mod tests {
                 { "name": "web.", "section": "default", "found": "nothing" },
                 { "name": "web.shop.rancher.internal.", "section": "default", "search": "shop.rancher.internal.", "found": "records" },
             ],
-            "left_out": [{ "container": "web-2", "host": "h2", "reason": "it publishes no port" }],
+            "left_out": [
+                { "container": "web-2", "host": "h2", "reason": "it publishes no port" },
+                { "container": "web-3", "host": "h2", "reason": "it is unhealthy: 2 of 3 hosts: refused (a, b); c: well", "for_s": 12 },
+            ],
             "answered_by": "zone", "code": "NOERROR",
             "answers": [{ "name": "web.", "ttl": 1, "type": "A", "data": "10.42.1.1" }],
         });
@@ -168,6 +172,7 @@ section    10.42.0.1, search shop.rancher.internal.
 tried      web. among all clients' names: nothing
 tried      web.shop.rancher.internal. among all clients' names (search shop.rancher.internal.): records
 left out   web-2 on h2: it publishes no port
+left out   web-3 on h2: it is unhealthy: 2 of 3 hosts: refused (a, b); c: well (for 12 s)
 answer     NOERROR, from the names of the cluster
            web. 1 A 10.42.1.1
 ";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::{Query as Parameters, State};
@@ -308,6 +308,10 @@ impl Explanation {
         self.left_out = at
             .flat_map(|(section, name)| zone.left_out(scope.filter(|_| section == Place::Client), name.wire()))
             .collect();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        for one in &mut self.left_out {
+            one.for_s = one.since.map(|since| now.saturating_sub(since));
+        }
         self.steps = steps;
     }
 }

@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use crate::opinion::Outcome;
 use crate::response::{Expected, judge};
 use crate::spec::{Probe, Spec};
+use crate::target::Target;
 
 /// Bytes that are read at once; a response to a check is mostly shorter.
 const READ: usize = 2048;
@@ -48,21 +49,23 @@ impl Checker {
     ///
     /// May be dropped; the connection is then reset.
     pub async fn check(&self, address: SocketAddr, spec: &Spec) -> Outcome {
-        self.ask_at(address, spec, false).await
+        self.ask_at(address, spec, false, 1).await
     }
 
-    /// The same for a container of another host. That host says where it is, so an address of this host is not asked.
+    /// The same, with time-outs that are `patience` times as long. A container that `is_elsewhere` is on another host: that host says
+    /// where, so an address of this host is not asked.
     ///
     /// # Cancel safety
     ///
     /// As for [`Self::check`].
-    pub async fn check_elsewhere(&self, address: SocketAddr, spec: &Spec) -> Outcome {
-        self.ask_at(address, spec, true).await
+    pub(crate) async fn check_target(&self, target: &Target, patience: u32) -> Outcome {
+        self.ask_at(target.address, &target.spec, target.is_elsewhere, patience).await
     }
 
-    async fn ask_at(&self, address: SocketAddr, spec: &Spec, is_elsewhere: bool) -> Outcome {
-        let stream = match timeout(spec.connect_timeout(), TcpStream::connect(address)).await {
-            Err(_) => return Outcome::Fail(format!("connect: no answer for {:?}", spec.connect_timeout())),
+    async fn ask_at(&self, address: SocketAddr, spec: &Spec, is_elsewhere: bool, patience: u32) -> Outcome {
+        let [to_connect, to_respond] = [spec.connect_timeout(), spec.response_timeout].map(|time| time * patience);
+        let stream = match timeout(to_connect, TcpStream::connect(address)).await {
+            Err(_) => return Outcome::Fail(format!("connect: no answer for {to_connect:?}")),
             Ok(Err(error)) => return not_connected(&error),
             Ok(Ok(stream)) => stream,
         };
@@ -87,8 +90,8 @@ impl Checker {
                 ask(stream, &request, expected).await
             }
         };
-        match timeout(spec.response_timeout, exchange).await {
-            Err(_) => Outcome::Fail(format!("connected, no response for {:?}", spec.response_timeout)),
+        match timeout(to_respond, exchange).await {
+            Err(_) => Outcome::Fail(format!("connected, no response for {to_respond:?}")),
             Ok(Err(reason)) => Outcome::Fail(reason),
             Ok(Ok(())) => Outcome::Pass,
         }
@@ -164,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_container_of_another_host_is_not_asked_at_an_address_of_this_one() {
         let (listener, address, _) = server("").await;
-        let outcome = checker().check_elsewhere(address, &spec(&[])).await;
+        let outcome = checker().ask_at(address, &spec(&[]), true, 1).await;
         assert!(matches!(&outcome, Outcome::Unsure(reason) if reason.contains("address of this host")), "{outcome:?}");
         assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Pass);
         drop(listener);
@@ -205,6 +208,8 @@ mod tests {
         let spec = spec(&[("type", "http"), ("response_timeout", "50ms")]);
         let outcome = checker().check(listener.local_addr().unwrap(), &spec).await;
         assert_eq!(outcome, Outcome::Fail("connected, no response for 50ms".into()));
+        let outcome = checker().ask_at(listener.local_addr().unwrap(), &spec, false, 3).await;
+        assert_eq!(outcome, Outcome::Fail("connected, no response for 150ms".into()));
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ mod giving_up;
 pub mod metrics;
 pub mod opinion;
 mod pages;
+mod patience;
 mod reckoning;
 pub mod request_line;
 mod response;

@@ -41,6 +41,7 @@ pub struct Metrics {
     pub(crate) votes: Gauge,
     pub(crate) overrides: Gauge,
     pub(crate) suspect: Gauge,
+    pub(crate) patience: Gauge,
     pub(crate) panic: Gauge,
 }
 
@@ -57,6 +58,7 @@ impl Metrics {
             votes: Gauge::default(),
             overrides: Gauge::default(),
             suspect: Gauge::default(),
+            patience: Gauge::default(),
             panic: Gauge::default(),
         };
         registry.register("health_targets", "Containers that this process checks", metrics.targets.clone());
@@ -71,6 +73,8 @@ impl Metrics {
         registry.register("health_overrides", overrides, metrics.overrides.clone());
         let suspect = "Whether this host doubts its own results, since too many checks fail at once";
         registry.register("health_suspect", suspect, metrics.suspect.clone());
+        let patience = "How many times as long time-outs are, since this host's own checks are late";
+        registry.register("health_patience", patience, metrics.patience.clone());
         let panic = "Whether so few containers of the cluster are well that their health is ignored";
         registry.register("health_panic", panic, metrics.panic.clone());
         registry.register("health_verdicts", "Changes of the health of containers", metrics.verdicts.clone());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::unwell::reason_of;
 use model::votes::{Cast, Heard, SAID_BY_HOST, START_COUNT};
 use model::{About, Container, Entity as _, Text, Value};
 
@@ -24,34 +25,57 @@ pub(crate) fn published(container: &Container) -> HealthState {
     of_host.and_then(HealthState::of_word).unwrap_or(HealthState::Initializing)
 }
 
-/// The opinions of the checkers of a container of this host.
+/// What a checker says: its opinion, and why.
+pub(crate) type Said = (Opinion, Option<Text>);
+
+/// The checkers of a container of this host that are there and do not doubt themselves, with what they say; one that says nothing
+/// agrees with what is published.
 ///
-/// `own` is the opinion of this host if it is one of them; one that does not know yet agrees with what is published.
-pub(crate) fn poll(one: &Assigned, own: Option<Opinion>, heard: &Heard, roster: &Roster, is_suspect: bool) -> Poll {
-    let mut poll = Poll { sure: 0, possible: one.checkers.len().max(1), up: 0, down: 0 };
-    let mut count = |opinion: Option<Opinion>| {
-        poll.sure += 1;
-        poll.up += usize::from(opinion == Some(Opinion::Up));
-        poll.down += usize::from(opinion == Some(Opinion::Down));
-    };
-    if one.checkers.is_empty() {
-        count(own);
-        return poll;
-    }
-    for checker in &one.checkers {
+/// `own` is what this host says if it is one of them.
+pub(crate) fn sure<'o>(
+    one: &'o Assigned,
+    own: Option<Said>,
+    heard: &Heard,
+    roster: &Roster,
+    is_suspect: bool,
+) -> Vec<(&'o Text, Option<Said>)> {
+    let checkers = one.checkers.iter().filter_map(|checker| {
         if roster.own.as_ref() == Some(checker) {
-            if !is_suspect {
-                count(own);
-            }
-            continue;
+            return (!is_suspect).then(|| (checker, own.clone()));
         }
-        if roster.hosts.find(checker).is_none_or(|host| roster.hosts.is_suspect(host)) {
-            continue;
+        let host = roster.hosts.find(checker)?;
+        if roster.hosts.is_suspect(host) {
+            return None;
         }
         let vote = heard.0.get(&(checker.clone(), one.target.uuid.clone())).and_then(Vote::of_map);
-        count(vote.filter(|vote| vote.start_count == one.target.start_count).map(|vote| vote.opinion));
+        let vote = vote.filter(|vote| vote.start_count == one.target.start_count);
+        Some((checker, vote.map(|vote| (vote.opinion, vote.reason))))
+    });
+    checkers.collect()
+}
+
+/// The opinions of those checkers, or of this host where it alone checks.
+pub(crate) fn poll(one: &Assigned, own: Option<Opinion>, sure: &[(&Text, Option<Said>)]) -> Poll {
+    let is_alone = one.checkers.is_empty();
+    let count = |opinion: Opinion| {
+        let said = sure.iter().filter(|(_, said)| said.as_ref().is_some_and(|(said, _)| *said == opinion));
+        if is_alone { usize::from(own == Some(opinion)) } else { said.count() }
+    };
+    let sure = if is_alone { 1 } else { sure.len() };
+    Poll { sure, possible: one.checkers.len().max(1), up: count(Opinion::Up), down: count(Opinion::Down) }
+}
+
+/// Why a container is down that these say is down, where one that says nothing agrees with `published`.
+pub(crate) fn why_down(published: HealthState, own: Option<&str>, sure: &[(&Text, Option<Said>)]) -> Text {
+    const NO_REASON: &str = "no reason";
+    if sure.is_empty() {
+        return own.unwrap_or(NO_REASON).into();
     }
-    poll
+    reason_of(sure.iter().map(|(name, said)| {
+        let (opinion, reason) =
+            said.as_ref().map_or((published.opinion(), None), |(said, why)| (*said, why.as_deref()));
+        (&***name, (opinion == Opinion::Down).then_some(reason.unwrap_or(NO_REASON)))
+    }))
 }
 
 /// Votes that stand, and since when they have waited for an answer.
@@ -173,7 +197,7 @@ mod tests {
             (&[("x", Up, 2)], "", Unhealthy, Unhealthy),
             (&[("x", Up, 2), ("y", Up, 2)], "", Unhealthy, Healthy),
         ] {
-            let poll = poll(&one, None, &heard(votes), &roster(suspect), false);
+            let poll = poll(&one, None, &sure(&one, None, &heard(votes), &roster(suspect), false));
             assert_eq!(poll.verdict(published, Quorum::Majority), expected, "{votes:?} {suspect} {published:?}");
         }
     }
@@ -181,8 +205,9 @@ mod tests {
     #[test]
     fn own_host_counts_where_it_is_a_checker_and_is_enough_where_it_is_alone() {
         let mut one = Assigned { target: target(2), owner: None, checkers: Vec::new(), rank: Some(0) };
-        let counted = |one: &Assigned, own, votes: &[_], is_suspect| {
-            let poll = poll(one, own, &heard(votes), &roster(""), is_suspect);
+        let counted = |one: &Assigned, own: Option<Opinion>, votes: &[_], is_suspect| {
+            let said = own.map(|own| (own, None));
+            let poll = poll(one, own, &sure(one, said, &heard(votes), &roster(""), is_suspect));
             poll.verdict(HealthState::Healthy, Quorum::Majority)
         };
         assert_eq!(counted(&one, Some(Opinion::Down), &[], false), HealthState::Unhealthy);

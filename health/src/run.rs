@@ -23,6 +23,7 @@ use crate::check::Checker;
 use crate::giving_up::GivingUp;
 use crate::metrics::Metrics;
 use crate::opinion::{Outcome, Sample};
+use crate::patience::Patience;
 use crate::reckoning::Standing;
 use crate::suspicion::Unreached;
 use crate::verdict::Quorum;
@@ -43,6 +44,8 @@ const PART: &str = "health";
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) wheel: Wheel,
+    /// How long this host waits for answers.
+    pub(crate) patience: Patience,
     /// All containers that are checked here or decided about, by uuid.
     pub(crate) assigned: BTreeMap<Text, Assigned>,
     /// Containers whose check is wrong, by uuid.
@@ -198,18 +201,32 @@ impl Health {
     async fn check(&self, job: Job) -> (Job, Sample) {
         let at = self.now();
         self.metrics.late.observe(job.waited(at).as_secs_f64());
-        let target = &job.target;
-        let outcome = if job.is_stale(at) {
+        let patience = self.known().patience.factor();
+        let is_stale = job.is_stale(at);
+        let outcome = if is_stale {
             Outcome::Unsure("this host was too busy to ask in time".into())
-        } else if target.is_elsewhere {
-            self.checker.check_elsewhere(target.address, &target.spec).await
         } else {
-            self.checker.check(target.address, &target.spec).await
+            self.checker.check_target(&job.target, patience).await
         };
         let took = self.now().saturating_sub(at);
-        let outcome = job.judged(outcome, took);
+        let has_failed = matches!(outcome, Outcome::Fail(_));
+        let outcome = job.judged(outcome, took, patience);
+        let is_late = is_stale || (has_failed && matches!(outcome, Outcome::Unsure(_)));
+        self.take_time(is_late);
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
+    }
+
+    /// Takes in whether a check was late by this host's fault.
+    fn take_time(&self, is_late: bool) {
+        let mut known = self.known();
+        let targets = known.wheel.len();
+        if is_late {
+            known.patience.add_late();
+        } else {
+            known.patience.add_on_time(targets);
+        }
+        self.metrics.patience.set(known.patience.factor().into());
     }
 
     /// Takes in what came of a check; returns whether something may follow from it.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::health::{BadCheck, FAILED};
+use model::unwell::{REASON, WhyUnhealthy};
 use model::{Map, Text, Value};
 
 use crate::target::{check_of, start_count};
@@ -26,6 +27,8 @@ pub struct Verdicts {
     by_uuid: BTreeMap<Text, Verdict>,
     /// Containers that are given up, and why.
     failed: BTreeMap<Text, Text>,
+    /// Who says why containers are unhealthy.
+    unwell: BTreeMap<Text, WhyUnhealthy>,
     /// Whether this host doubts its own results about containers of others.
     pub is_suspect: bool,
 }
@@ -48,7 +51,15 @@ impl Verdicts {
 
     /// Puts a verdict in, in place of the one before.
     pub fn insert(&mut self, uuid: Text, verdict: Verdict) {
+        if verdict.state != HealthState::Unhealthy {
+            self.unwell.remove(&uuid);
+        }
         self.by_uuid.insert(uuid, verdict);
+    }
+
+    /// Says why a container is unhealthy. It stays so until another verdict: that others say it too is not worth a write.
+    pub(crate) fn explain(&mut self, uuid: Text, why: WhyUnhealthy) {
+        self.unwell.insert(uuid, why);
     }
 
     /// Whether the verdict about a container is of this start of it.
@@ -81,6 +92,7 @@ impl Verdicts {
     /// Removes all but those of containers for which `keeps` is true.
     pub fn retain(&mut self, keeps: impl Fn(&Text) -> bool) {
         self.by_uuid.retain(|uuid, _| keeps(uuid));
+        self.unwell.retain(|uuid, _| keeps(uuid));
     }
 
     /// The same containers' verdicts, as they are stored on disk.
@@ -90,19 +102,23 @@ impl Verdicts {
                 (Text::from(HEALTH_STATE), Value::text(verdict.state.word())),
                 (Text::from("start_count"), Value::Int(verdict.start_count)),
             ];
-            (uuid.clone(), Value::Map(fields.into_iter().collect()))
+            let why = self.unwell.get(uuid).into_iter().flat_map(WhyUnhealthy::fields);
+            (uuid.clone(), Value::Map(fields.into_iter().chain(why).collect()))
         });
         entries.collect()
     }
 
     /// The verdicts that were stored; what is none is passed over.
     pub fn of_map(map: &Map) -> Self {
-        let entries = map.iter().filter_map(|(uuid, value)| {
-            let fields = value.as_map()?;
-            let state = HealthState::of_word(fields.text(HEALTH_STATE)?)?;
-            Some((uuid.clone(), Verdict { state, start_count: start_count(fields) }))
-        });
-        Self { by_uuid: entries.collect(), ..Self::default() }
+        let mut verdicts = Self::default();
+        for (uuid, fields) in map.iter().filter_map(|(uuid, value)| Some((uuid, value.as_map()?))) {
+            let Some(state) = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word)) else { continue };
+            verdicts.insert(uuid.clone(), Verdict { state, start_count: start_count(fields) });
+            if let (HealthState::Unhealthy, Some(why)) = (state, WhyUnhealthy::of_map(fields)) {
+                verdicts.explain(uuid.clone(), why);
+            }
+        }
+        verdicts
     }
 
     /// The fields of a container with its verdict, and why it is given up if it is; `None` if it is not checked. What has no
@@ -116,10 +132,10 @@ impl Verdicts {
             return Ok(None);
         }
         let known = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word));
-        let by_engine = (word == Word::OfEngine && known == Some(HealthState::Unhealthy))
-            .then(|| (FAILED.into(), Value::text("its HEALTHCHECK fails")));
+        let is_by_engine = word == Word::OfEngine && known == Some(HealthState::Unhealthy);
+        let by_engine = |field: &str| is_by_engine.then(|| (field.into(), Value::text("its HEALTHCHECK fails")));
         let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else {
-            return Ok(by_engine.map(|failed| fields.with([failed])));
+            return Ok(is_by_engine.then(|| fields.with([FAILED, REASON].into_iter().filter_map(by_engine))));
         };
         let verdict = self.state(uuid, start_count(fields));
         let state = match word {
@@ -130,8 +146,10 @@ impl Verdicts {
             Word::ToBeginWith => verdict.or(known).unwrap_or(HealthState::Initializing),
         };
         let failed = || Some((FAILED.into(), Value::Text(self.failed(uuid)?.clone())));
+        let why = self.unwell.get(uuid).filter(|_| state == HealthState::Unhealthy);
+        let why = why.into_iter().flat_map(WhyUnhealthy::fields).chain(by_engine(REASON).filter(|_| why.is_none()));
         let state = (HEALTH_STATE.into(), Value::text(state.word()));
-        Ok(Some(fields.with([state].into_iter().chain(by_engine.or_else(failed)))))
+        Ok(Some(fields.with([state].into_iter().chain(by_engine(FAILED).or_else(failed)).chain(why))))
     }
 }
 

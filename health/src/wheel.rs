@@ -78,11 +78,11 @@ impl Job {
         self.waited(now) > self.period / 2
     }
 
-    /// What its outcome says, given how long it took.
-    pub fn judged(&self, outcome: Outcome, took: Duration) -> Outcome {
+    /// What its outcome says, given how long it took with time-outs `patience` times as long.
+    pub fn judged(&self, outcome: Outcome, took: Duration, patience: u32) -> Outcome {
         let spec = &self.target.spec;
         match outcome {
-            Outcome::Fail(reason) if took > spec.connect_timeout() + spec.response_timeout + LATE => {
+            Outcome::Fail(reason) if took > (spec.connect_timeout() + spec.response_timeout) * patience + LATE => {
                 Outcome::Unsure(format!("this host was held up: {reason}"))
             }
             outcome => outcome,
@@ -141,6 +141,16 @@ impl Wheel {
     /// All checks, in no order.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
         self.checks.values()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.checks.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.checks.is_empty()
     }
 
     /// When the next check is due.
@@ -278,9 +288,11 @@ mod tests {
         let mut wheel = Wheel::default();
         wheel.set(plain("a"), 0, Opinion::Up, Duration::ZERO);
         let job = wheel.take_due(2000 * MS).unwrap();
-        assert_eq!(job.judged(fail(), 4200 * MS), fail());
-        assert!(matches!(job.judged(fail(), 4300 * MS), Outcome::Unsure(_)));
-        assert_eq!(job.judged(Outcome::Pass, 9000 * MS), Outcome::Pass);
+        assert_eq!(job.judged(fail(), 4200 * MS, 1), fail());
+        assert!(matches!(job.judged(fail(), 4300 * MS, 1), Outcome::Unsure(_)));
+        assert_eq!(job.judged(fail(), 8200 * MS, 2), fail());
+        assert!(matches!(job.judged(fail(), 8300 * MS, 2), Outcome::Unsure(_)));
+        assert_eq!(job.judged(Outcome::Pass, 9000 * MS, 1), Outcome::Pass);
         let due = (2000 * MS).saturating_sub(job.waited(2000 * MS));
         assert!(!job.is_stale(due + 900 * MS) && job.is_stale(due + 1100 * MS));
     }

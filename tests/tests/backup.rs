@@ -72,7 +72,6 @@ fn an_emptied_etcd_gets_back_what_was_in_it_and_nothing_is_started_twice() {
     let before = keys(&etcd);
     let full = ran(&["restore"]);
     assert!(full.code == Some(1) && full.errors.contains("not empty"), "{}", full.errors);
-    drop(launch);
 
     etcd.wipe();
     let launch = || engines.scheduler().with("--ledger-etcd", etcd.urls()).with("--state-dir", &state);

@@ -3,11 +3,14 @@
 //! Nothing here is needed to answer, so a zone is published first and looked through afterwards; of the zones that follow
 //! only what changed is.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use model::entity::is_unhealthy_state;
 use model::members::unhealthy;
+use model::unwell::WhyUnhealthy;
 use model::{Container, Defect, Entity, Service, Text, Unreachable};
 use serde::Serialize;
 
@@ -49,7 +52,13 @@ pub(crate) struct LeftOut {
     pub(crate) container: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
+    /// Since when, in seconds from the beginning of 1970 by the clock of its host.
+    #[serde(skip)]
+    pub(crate) since: Option<u64>,
+    /// For how many seconds, by this clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) for_s: Option<u64>,
 }
 
 impl Zone {
@@ -133,7 +142,7 @@ impl Zone {
             let named = Making::new(self).members(service);
             let is_named = |container: &Arc<Container>| named.iter().any(|one| Arc::ptr_eq(one, container));
             let others = containers(service).into_iter().filter(|container| !is_named(container));
-            others.filter_map(|container| Some(self.one_left_out(container, unhealthy(container)?))).collect::<Vec<_>>()
+            others.filter_map(|container| self.one_unhealthy(container)).collect::<Vec<_>>()
         });
         let mut left_out: Vec<_> = unhealthy.collect();
         left_out.extend(self.left_out_of(seen.iter().flat_map(containers)));
@@ -146,10 +155,27 @@ impl Zone {
         containers.into_iter().filter_map(left_out).collect()
     }
 
+    fn one_unhealthy(&self, container: &Container) -> Option<LeftOut> {
+        let left_out = self.one_left_out(container, unhealthy(container)?);
+        let is_unhealthy = container.state() != "stopping" && container.health_state().is_some_and(is_unhealthy_state);
+        Some(match WhyUnhealthy::of(container).filter(|_| is_unhealthy) {
+            Some(WhyUnhealthy { reason, since }) => {
+                LeftOut { reason: format!("it is unhealthy: {reason}").into(), since, ..left_out }
+            }
+            None => left_out,
+        })
+    }
+
     fn one_left_out(&self, container: &Container, reason: &'static str) -> LeftOut {
         let host = container.host_uuid().and_then(|uuid| self.snapshot.hosts.get(uuid)).and_then(|host| host.name());
         let name = container.name().unwrap_or_else(|| container.uuid()).to_string();
-        LeftOut { container: name, host: host.map(ToString::to_string), reason }
+        LeftOut {
+            container: name,
+            host: host.map(ToString::to_string),
+            reason: reason.into(),
+            since: None,
+            for_s: None,
+        }
     }
 
     /// Files what is wrong with one of them.

@@ -355,7 +355,7 @@ impl World {
         while let Some(job) = agent.health.next_job() {
             let container = job.target.uuid[1..].parse().unwrap();
             let (outcome, took) = self.outcome(host, container);
-            let outcome = job.judged(outcome, took);
+            let outcome = job.judged(outcome, took, 1);
             agent.running.push_back((now + took, job, Sample { at: now, took, outcome }));
         }
         agent.running.make_contiguous().sort_by_key(|(ends, ..)| *ends);

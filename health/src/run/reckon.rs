@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use model::health::REQUEST_LABEL;
+use model::unwell::WhyUnhealthy;
 use model::{Snapshot, Text};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -12,7 +13,7 @@ use tracing::{info, warn};
 use super::{Health, Known, PART, Turn};
 use crate::assigned::Scope;
 use crate::giving_up::{GivenUp, Unwell};
-use crate::reckoning::{cast, poll, published};
+use crate::reckoning::{cast, poll, published, sure, why_down};
 use crate::suspicion::{Seen, Unreached, suspicion};
 use crate::verdict::HealthState;
 use crate::verdicts::Verdict;
@@ -43,7 +44,9 @@ impl Health {
                 of_host(uuid)
             };
             let opinion = check.map(|check| check.results.opinion());
-            let poll = poll(one, opinion, &heard, &known.roster, is_suspect);
+            let own = check.map(|check| (check.results.opinion(), check.results.reason().map(Text::from)));
+            let sure = sure(one, own, &heard, &known.roster, is_suspect);
+            let poll = poll(one, opinion, &sure);
             let state = poll.verdict(base, quorum);
             // Nothing is decided until there is something to decide by.
             let is_decided = before.is_some() || state != base || !one.checkers.is_empty();
@@ -54,6 +57,10 @@ impl Health {
                 info!(container = %one.target.name, state = state.word(), reason, "health");
                 self.metrics.count_verdict(state);
                 turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+                if state == HealthState::Unhealthy {
+                    let reason = why_down(base, reason, &sure);
+                    turn.verdicts.explain(uuid.clone(), WhyUnhealthy { reason, since: seconds_since_1970() });
+                }
             }
             // Of others it would be one more write without a reader.
             if state != HealthState::Healthy && is_placed(&turn.before, uuid) {
@@ -119,4 +126,9 @@ impl Health {
 fn is_placed(snapshot: &Snapshot, uuid: &str) -> bool {
     let labels = snapshot.containers.get(uuid).and_then(|container| container.labels());
     labels.is_some_and(|labels| labels.get(REQUEST_LABEL).is_some())
+}
+
+/// The time for people.
+fn seconds_since_1970() -> Option<u64> {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|time| time.as_secs())
 }

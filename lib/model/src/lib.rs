@@ -30,6 +30,7 @@ pub mod scalar;
 mod snapshot;
 mod table;
 pub mod tree;
+pub mod unwell;
 pub mod value;
 pub mod votes;
 

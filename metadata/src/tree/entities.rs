@@ -6,6 +6,7 @@
 use model::checkers::{CHECKER, TENANT};
 use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
+use model::unwell::{REASON, SINCE};
 use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, INTENDED, Map, Service, Stack, Text, Value};
 
@@ -91,7 +92,7 @@ pub(crate) fn container_value<'t>(
         "ports" => Some(ports(scope, container, value?)),
         "links" if container.links().is_empty() => Some(Node::NoMap),
         "links" => Some(Node::Map(Branch::Plain(container.links()))),
-        "host_ip" | ROUTED_IPS | SAID_BY_HOST | FAILED => None,
+        "host_ip" | ROUTED_IPS | SAID_BY_HOST | FAILED | REASON | SINCE => None,
         _ => value.map(Node::of),
     }
 }

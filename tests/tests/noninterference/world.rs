@@ -282,6 +282,7 @@ impl World {
                 json!({
                     "name": dice.one(&[blue, host]), "uuid": uuid, "agent_ip": dice.one(&["192.0.2.66", "192.0.2.1"]),
                     "environment": environment, "health_checks": dice.one(&["made", "suspect"]), "tenant_of_host": "red",
+                    "state": dice.one(&["active", "inactive", "deactivating"]), "intended_state": "cordoned by red",
                     "labels": {"io.rancher.scheduler.ips": "192.0.2.1", "io.berth.admin/tenant": "red", "tenant": "red"}, "memory": 1_000_000,
                     "published": {"partial": dice.in_percent(10), "leaving": dice.in_percent(10), "lease": 0},
                 }),
@@ -298,6 +299,7 @@ impl World {
                         "primary_ip": "172.17.66.9", "ips": ["172.17.66.9"], "routed_ips": [], "state": "running",
                         "links": {"db": "evil-1"}, "network_from": dice.one(&NAMES), "create_index": index,
                         "labels": {"io.berth.placement": "unit-1"}, "ports": ["80:80/tcp"], "memory_reservation": 1_i64 << 40,
+                        "health_reason": "a lie", "health_since": index,
                     }),
                 )
             }
@@ -315,7 +317,10 @@ impl World {
             _ if dice.in_percent(25) => {
                 let uuid = uuid.as_str().unwrap_or("none").replace('@', "%40");
                 let key = format!("{}/{blue}/{}/{uuid}", dice.one(&["health", "health", "votes"]), RED[dice.below(2)]);
-                Act::Put(key, json!({"health_state": "unhealthy", "opinion": "down", "start_count": dice.below(3)}))
+                Act::Put(
+                    key,
+                    json!({"health_state": "unhealthy", "opinion": "down", "reason": "a lie", "start_count": dice.below(3)}),
+                )
             }
             _ if dice.in_percent(20) => Act::Put(
                 format!("claims/host/{blue}"),

@@ -4,6 +4,7 @@ use model::Service;
 use model::entity::LINK_HOSTS;
 
 use super::*;
+use crate::zone::LeftOut;
 
 /// Two hosts with the engine's own bridge each, and one compose project on both; this is `one`.
 const TWO_HOSTS: &str = r"
@@ -93,6 +94,9 @@ fn what_is_left_out_is_told_with_its_reason() {
     check(&everywhere, "web-3.rancher.internal. A -> NOERROR A 172.17.0.2");
 }
 
+/// Where more is known than this host was told.
+const HINT: &str = ": `agent health` on its host, or the health check of its engine, has the reason";
+
 #[test]
 fn members_that_are_not_well_are_left_out_with_their_reason() {
     const WEB: &str = r"
@@ -106,21 +110,24 @@ containers:
   - {name: unasked, service: shop/web, host: one, primary_ip: 10.0.0.4}
   - {name: ending, service: shop/web, host: one, primary_ip: 10.0.0.5, state: stopping, health_state: healthy}
   - {name: ended, service: shop/web, host: one, primary_ip: 10.0.0.6, state: stopped}
+  - {name: judged, service: shop/web, host: one, primary_ip: 10.0.0.7, health_state: unhealthy, health_reason: '2 of 3 hosts: refused (a, b); c: well', health_since: 1000}
 ";
     let zone = snapshot::build(&source::format::read(WEB).unwrap().snapshot, &settings(), 1);
     check(&zone, "web.shop.rancher.internal. A -> NOERROR A 10.0.0.1");
     let left_out = zone.left_out(None, Folded::parse("web.shop.rancher.internal").unwrap().wire());
-    let reason = |text: &'static str| text.split(':').next().unwrap();
-    let mut named: Vec<_> = left_out.iter().map(|one| (&*one.container, reason(one.reason))).collect();
+    let reason = |one: &LeftOut| one.reason.strip_suffix(HINT).unwrap_or(&one.reason).to_owned();
+    let mut named: Vec<_> = left_out.iter().map(|one| (&*one.container, reason(one))).collect();
     named.sort_unstable();
     let unknown = "nothing is known of its health, and its service has a health check";
     let expected = [
         ("ending", "it is stopping"),
         ("ill", "it is unhealthy"),
+        ("judged", "it is unhealthy: 2 of 3 hosts: refused (a, b); c: well"),
         ("unasked", unknown),
         ("young", "it has not been well since it was started"),
     ];
-    assert_eq!(named, expected);
+    assert_eq!(named, expected.map(|(name, reason)| (name, reason.to_owned())));
+    assert_eq!(left_out.iter().find_map(|one| one.since), Some(1000));
 }
 
 /// Two hosts, both with a network of this subnet that is declared routed; one of them has this host's address. This is `one`.
@@ -153,7 +160,7 @@ fn no_name_leads_to_what_has_the_same_address_here() {
         _80._tcp.web.shop.rancher.internal. SRV -> NXDOMAIN
         ",
     );
-    let reason = |name: &str| zone.left_out(None, Folded::parse(name).unwrap().wire())[0].reason;
+    let reason = |name: &str| zone.left_out(None, Folded::parse(name).unwrap().wire())[0].reason.clone();
     assert!(reason("rt2.rancher.internal").contains("a subnet of its own"));
     assert!(reason("pn.rancher.internal").contains("--public-ip"));
     assert_eq!(zone.unreachable().containers, 3);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use model::checkers::Hosts;
+use model::unwell::{REASON, SINCE, reason_of};
 use model::votes::{SAID_BY_HOST, START_COUNT};
 use model::{About, Container, Entity as _, Fingerprint, Host, Map, Table, Text, Value};
 
@@ -21,8 +22,8 @@ const UNHEALTHY: &str = "unhealthy";
 /// What checkers say while hosts are silent.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
-    /// By the container, and the checker's name: for how many starts of the container.
-    said: BTreeMap<About, BTreeMap<Text, i64>>,
+    /// By the container, and the checker's name: for how many starts of the container, and why.
+    said: BTreeMap<About, BTreeMap<Text, (i64, Text)>>,
     /// The hosts that check, and the fingerprint of the table that they were taken from.
     hosts: Option<(Fingerprint, Hosts)>,
     /// The checkers of the containers in `said`, for those hosts.
@@ -34,7 +35,8 @@ impl Overrides {
     pub(super) fn set(&mut self, checker: &Text, about: &About, value: Option<&Map>) {
         if let Some(value) = value {
             let starts = value.int(START_COUNT).unwrap_or_default();
-            self.said.entry(about.clone()).or_default().insert(checker.clone(), starts);
+            let reason = value.text("reason").cloned().unwrap_or_default();
+            self.said.entry(about.clone()).or_default().insert(checker.clone(), (starts, reason));
             return;
         }
         let Some(said) = self.said.get_mut(about) else { return };
@@ -76,15 +78,20 @@ impl Overrides {
                 chosen.into_iter().map(|host| checking.name(host).into()).collect()
             });
             let starts = container.fields().int(START_COUNT).unwrap_or_default();
-            let agreeing = said.iter().filter(|(name, of)| **of == starts && checkers.contains(*name)).count();
+            let says = |name: &&Text| said.get(*name).filter(|(of, _)| *of == starts).map(|(_, reason)| &**reason);
+            let agreeing = checkers.iter().filter(|name| says(name).is_some()).count();
             let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN.min(checkers.len());
             if !is_most || container.health_state() == Some(UNHEALTHY) {
                 continue;
             }
             let of_host = container.health_state().map_or(Value::Null, Value::text);
-            let fields = container
-                .fields()
-                .with([("health_state".into(), Value::text(UNHEALTHY)), (SAID_BY_HOST.into(), of_host)]);
+            let reason = reason_of(checkers.iter().map(|name| (&**name, says(&name))));
+            let fields = container.fields().with([
+                ("health_state".into(), Value::text(UNHEALTHY)),
+                (SAID_BY_HOST.into(), of_host),
+                (REASON.into(), Value::text(format!("{reason}; its own host does not answer"))),
+                (SINCE.into(), Value::Null),
+            ]);
             if let Some(hidden) = Container::new(fields, container.links().clone()) {
                 containers.insert(Arc::new(hidden));
             }
@@ -157,6 +164,19 @@ mod tests {
             overrides.set(&checker.into(), &stranger, Some(&of_start(1)));
         }
         assert_eq!(state(&mut overrides, 1, &all), "healthy ");
+    }
+
+    #[test]
+    fn what_is_hidden_says_who_says_so() {
+        let all = hosts(&["owner", "a", "b", "c"]);
+        let mut overrides = Overrides::default();
+        for checker in ["a", "c"] {
+            let about = About { owner: "owner".into(), container: "c".into() };
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1, "reason": "connect: refused"}"#)));
+        }
+        let over = overrides.over(containers(1), &all, None);
+        let expected = "2 of 3 hosts: connect: refused (a, c); b: well; its own host does not answer";
+        assert_eq!(over["c"].fields().text(REASON).map(|reason| &**reason), Some(expected));
     }
 
     #[test]

@@ -200,6 +200,8 @@ pub const CONTAINER: &[Field] = &[
     field("state", Shape::Word(STATES), "Default: `running`. Stopped containers have no names."),
     field("health_state", Shape::Word(HEALTH), "Default: none, no health check."),
     field("health_failed", Shape::Text, "Written by agents: why it is given up (docs/health.md); not returned."),
+    field("health_reason", Shape::Text, "Written by agents: who says why it is unhealthy; not returned."),
+    field("health_since", Shape::Count, "Written by agents: since when, in seconds from 1970; not returned."),
     field("ports", Shape::Ports, "Published ports, `[address:]public:private/protocol`. Default: its service's."),
     field("labels", Shape::Labels, "Labels; those for stack and service are added."),
     field("dns", Shape::Addresses, "Name servers for names outside the cluster. Default: the host's."),

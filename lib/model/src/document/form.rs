@@ -10,6 +10,7 @@ use super::written::Written;
 use crate::checkers::CHECKER;
 use crate::entity::ROUTED_IPS;
 use crate::health::FAILED;
+use crate::unwell::{REASON, SINCE};
 use crate::value::{Map, Text, Value};
 
 /// What hosts look like on the wire.
@@ -63,7 +64,7 @@ pub(super) static CONTAINERS: LazyLock<Form> = LazyLock::new(|| {
         CONTAINER,
         &derived,
         &["service", "host", "network", "network_from", "links"],
-        &[FAILED, ROUTED_IPS],
+        &[FAILED, REASON, ROUTED_IPS, SINCE],
         &defaults,
     )
 });
