@@ -5,6 +5,7 @@ mod engine_proxy;
 mod enroll;
 mod greeting;
 mod health_checks;
+mod lb;
 mod leave;
 mod network;
 mod page;
@@ -61,6 +62,7 @@ enum Command {
     Remove(enroll::Remove),
     Prune(prune::Prune),
     Health(health_checks::Health),
+    Lb(Box<lb::Lb>),
     /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
@@ -200,6 +202,7 @@ fn main() -> ExitCode {
         Command::Rotate(rotate) => return rotate.run(),
         Command::Remove(remove) => return remove.run(),
         Command::Network(network) => return network.run(),
+        Command::Lb(lb) => return lb.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
         Command::Ui(ui) => return ui.run(),
