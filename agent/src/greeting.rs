@@ -11,6 +11,8 @@ pub(crate) struct Serving {
     pub(crate) metadata: SocketAddr,
     pub(crate) dns: SocketAddr,
     pub(crate) scheduler: SocketAddr,
+    /// The page to look at, if there is one.
+    pub(crate) page: Option<SocketAddr>,
     /// Whether containers are served, and not just a first look on loopback.
     pub(crate) for_containers: bool,
 }
@@ -28,11 +30,13 @@ impl Serving {
                 "It serves as soon as that changes; until then the last good state, if there is one.\n".to_owned(),
             )
         };
+        let page = self.page.map_or_else(String::new, |page| format!("  page       http://{page}/ui/\n"));
         format!(
             "{head}\n\
              \x20 metadata   http://{metadata}\n\
              \x20 dns        {dns} (UDP and TCP)\n\
              \x20 scheduler  http://{scheduler}\n\
+             {page}\
              \n\
              {lines}\
              \n\
@@ -42,7 +46,7 @@ impl Serving {
 
     /// Lines to paste into what people type into on this system.
     fn lines(&self, origin: &Origin) -> String {
-        let Self { metadata, dns, scheduler, for_containers } = self;
+        let Self { metadata, dns, scheduler, for_containers, .. } = self;
         let (ip, port) = (dns.ip(), dns.port());
         let unreachable = if metadata.ip().is_loopback() {
             "No container can ask loopback addresses; to serve containers, add --serve-containers.\n"

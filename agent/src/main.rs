@@ -5,15 +5,17 @@ mod engine_proxy;
 mod enroll;
 mod greeting;
 mod health_checks;
+mod lb;
 mod leave;
 mod network;
+mod page;
 mod prune;
 mod separate;
 mod service;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -60,12 +62,14 @@ enum Command {
     Remove(enroll::Remove),
     Prune(prune::Prune),
     Health(health_checks::Health),
+    Lb(Box<lb::Lb>),
     /// Read a cluster file and list all its defects
     Check(Check),
     /// Ask the admin pages of a running agent whether it is well; exit code 1 when not
     Healthcheck(Healthcheck),
     /// Give each host a subnet for its containers, and route to those of all others
     Network(Box<network::Network>),
+    Ui(page::Ui),
     /// Print the version
     Version(Version),
     /// Print the completions for a shell
@@ -94,6 +98,9 @@ struct Up {
     /// Loopback addresses of the admin pages, all the same [default: 127.0.0.1:8112, 127.0.0.1:8113, 127.0.0.1:8114]
     #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN", value_delimiter = ',', value_parser = listen_address)]
     admin: Vec<SocketAddr>,
+
+    #[command(flatten, next_help_heading = "Page")]
+    ui: ui::UiOptions,
 
     #[command(flatten, next_help_heading = "Source")]
     live: live::Options,
@@ -148,22 +155,7 @@ const FOR_A_LOOK: [SocketAddr; 2] =
 
 /// The flags that `-h` shows of commands with many.
 const EVERYDAY: &[Everyday] = &[
-    (
-        "up",
-        &[
-            "metadata",
-            "dns",
-            "scheduler",
-            "admin",
-            "source",
-            "docker",
-            "public-ip",
-            "upstream",
-            "state-dir",
-            "serve-containers",
-            "debug",
-        ],
-    ),
+    ("up", &["metadata", "dns", "ui", "source", "docker", "public-ip", "upstream", "state-dir", "serve-containers"]),
     ("invite", &["file", "ttl", "role", "label", "out", "script", "package", "from", "revoke", "cluster"]),
     ("network plan", &["json", "exit-code", "recreate", "source", "docker", "host", "public-ip", "state-dir"]),
     ("network apply", &["recreate", "takeover", "source", "docker", "host", "public-ip", "state-dir"]),
@@ -210,8 +202,10 @@ fn main() -> ExitCode {
         Command::Rotate(rotate) => return rotate.run(),
         Command::Remove(remove) => return remove.run(),
         Command::Network(network) => return network.run(),
+        Command::Lb(lb) => return lb.run(),
         Command::Check(check) => return check.run(check_cluster),
         Command::Healthcheck(healthcheck) => return healthcheck.run(ADMIN_PORTS[0]),
+        Command::Ui(ui) => return ui.run(),
         Command::Version(version) => return version.run("agent"),
         Command::Completions(completions) => return completions.run(Cli::command()),
     };
@@ -275,7 +269,12 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     let services = [("--metadata", metadata), ("--dns", dns), ("--scheduler", up.scheduler)];
-    distinct(services.into_iter().chain(admin.iter().map(|address| ("--admin", *address))))?;
+    let page = match up.ui.listen() {
+        ui::Listen::At(address) => Some(address),
+        ui::Listen::Nowhere => None,
+    };
+    let pages = admin.iter().map(|address| ("--admin", *address)).chain(page.map(|address| ("--ui", address)));
+    distinct(services.into_iter().chain(pages))?;
     let metadata_place = launch.prepare_address(metadata).await?;
     let dns_place = launch.prepare_address(dns).await?;
     let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
@@ -285,7 +284,9 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     dns_sockets.add_to(&mut filter)?;
     launch.keep_to_containers(filter).await?;
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
+    let page = page::bind(&up.ui)?;
     let serving = Serving {
+        page: page.as_ref().map(TcpListener::local_addr).transpose()?,
         metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
@@ -330,9 +331,13 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     scheduler_options.etcd = up.live.etcd;
     scheduler_options.own_engine = engine.map(|(endpoint, _)| endpoint);
     let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
-    let scheduler = scheduler::Server::new(&scheduler_options, snapshots, registry)?;
+    let scheduler = scheduler::Server::new(&scheduler_options, snapshots.clone(), registry)?;
     let scheduler = scheduler.with_readiness(launch.readiness.clone());
     launch.add_pages(dns.pages());
+    if let Some(listener) = page {
+        page::serve(&mut launch, &up.ui, listener, snapshots.clone(), scheduler.questions())?;
+    }
+    launch.add_pages(ui::prometheus::router(snapshots));
     launch.admin(&admin, asked, Some(reload))?;
 
     info!(service = "metadata", address = %serving.metadata, "serving");

@@ -16,6 +16,7 @@ mod negotiate;
 mod path;
 mod query;
 mod respond;
+mod traefik;
 mod tree;
 mod view;
 

@@ -28,6 +28,8 @@ pub(crate) enum Route<'t> {
     Place(Place<'t>),
     /// The stream of changes, after the revision that the client has; Berth's own.
     Changes(Option<String>),
+    /// The plan of a balancer for Traefik, with its query; Berth's own.
+    Traefik(Option<&'t [u8]>),
     /// The description of the API; Berth's own.
     Description,
     /// Nothing that there is a page for.
@@ -82,6 +84,7 @@ pub(crate) fn route(method: Method, target: &[u8]) -> Result<Route<'_>, BadTarge
     };
     match name {
         b"v1/changes" => return Ok(Route::Changes(target.query.and_then(query::revision))),
+        b"v1/traefik" => return Ok(Route::Traefik(target.query)),
         b"v1/openapi.json" => return Ok(Route::Description),
         _ => {}
     }
@@ -243,6 +246,7 @@ mod tests {
             Ok(Route::Versions(Some(query))) => format!("versions ?{}", query.escape_ascii()),
             Ok(Route::NoPage) => "no page".to_owned(),
             Ok(Route::Changes(after)) => format!("changes after {after:?}"),
+            Ok(Route::Traefik(_)) => "traefik".to_owned(),
             Ok(Route::Description) => "description".to_owned(),
             Ok(Route::Place(Place { version, steps, query })) => {
                 let query = query.map(|query| format!(" ?{}", query.escape_ascii())).unwrap_or_default();

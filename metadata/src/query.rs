@@ -48,6 +48,12 @@ pub(crate) fn revision(query: &[u8]) -> Option<String> {
     (!after.is_empty()).then(|| String::from_utf8_lossy(&after).into_owned())
 }
 
+/// The text of a parameter, when it is there and not empty.
+pub(crate) fn text(query: &[u8], name: &[u8]) -> Option<String> {
+    let value = first(query, name);
+    (!value.is_empty()).then(|| String::from_utf8_lossy(&value).into_owned())
+}
+
 /// The place that the page for people is asked to show, as a path.
 pub(crate) fn path(query: &[u8]) -> Cow<'_, [u8]> {
     first(query, b"path")

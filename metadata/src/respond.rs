@@ -13,6 +13,7 @@ use crate::http::sniff;
 use crate::negotiate::Format;
 use crate::path::{self, BadTarget, Method, Place, Route};
 use crate::query::{self, Wait};
+use crate::traefik::Balancer;
 use crate::tree::node::Node;
 use crate::tree::{Client, Missing, Tree};
 
@@ -125,6 +126,8 @@ pub(crate) enum Outcome<'t> {
     Hold(Question<'t>),
     /// What changes after the revision that the client has.
     Changes(Option<String>),
+    /// The plan of a balancer, when it is another one than this connection was sent.
+    Balancer(Balancer),
 }
 
 impl<'t> Outcome<'t> {
@@ -137,6 +140,7 @@ impl<'t> Outcome<'t> {
             Ok(Route::Server) => Answer { status: 200, body: String::new(), kind: Kind::Nothing },
             Ok(Route::NoPage) => Answer::no_page(),
             Ok(Route::Changes(after)) => return Self::Changes(after),
+            Ok(Route::Traefik(query)) => return Self::Balancer(Balancer::of(query, client)),
             Ok(Route::Description) => Answer::description(),
             Ok(Route::Versions(query)) if wanted.page => Answer::page(tree, query.unwrap_or_default(), client),
             Ok(Route::Versions(_)) => Answer::found(versions(tree, format)),
@@ -162,6 +166,7 @@ impl Outcome<'_> {
             Self::Wait(question, wait) => Outcome::Wait(question.kept(), wait),
             Self::Hold(question) => Outcome::Hold(question.kept()),
             Self::Changes(known) => Outcome::Changes(known),
+            Self::Balancer(balancer) => Outcome::Balancer(balancer),
         }
     }
 }
@@ -296,6 +301,11 @@ impl Answer {
     /// Nothing can be said yet.
     pub(crate) fn unavailable() -> Self {
         Self::error(503, "No data yet", Format::Text, Kind::Later)
+    }
+
+    /// There is no such balancer, which may be so for a moment: whoever asks stays with what it has.
+    pub(crate) fn no_balancer() -> Self {
+        Self::error(503, "No service of that name has an lb_config: ?service=stack/name", Format::Text, Kind::Later)
     }
 
     /// So many requests wait already that no more can.

@@ -243,6 +243,18 @@ impl Tree {
         Some(snapshot.client(candidates, &rule)?)
     }
 
+    /// The snapshot that it is of.
+    pub(crate) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.snapshot.as_ref()
+    }
+
+    /// The service of the container that asks; of several the first in order.
+    pub(crate) fn service_of(&self, client: &Client) -> Option<&Arc<Service>> {
+        let ids = self.owners.get(self.container_at(client)?.uuid())?.as_slice();
+        let services = ids.iter().filter_map(|id| self.snapshot.as_ref()?.services.get(id));
+        services.min_by(|a, b| order(&***a, &***b))
+    }
+
     /// Whether it is known which container a client is.
     pub(crate) fn knows(&self, client: &Client) -> bool {
         self.container_at(client).is_some()

@@ -37,7 +37,7 @@ use crate::api::app::App;
 use crate::api::body::{BODIES_MAX, BODY_PIECE};
 use crate::api::caller::Gate;
 use crate::api::metrics::Metrics;
-use crate::api::routes::router;
+use crate::api::routes::{questions, router};
 use crate::clock::Clock;
 use crate::config::{Options, OptionsError, policy_in};
 use crate::ledger::Ledger;
@@ -158,6 +158,12 @@ impl Server {
     #[must_use]
     pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
         Self { readiness: Some(readiness), ..self }
+    }
+
+    /// What it answers without changing anything: `GET /v1/placements` and `/v1/hosts`, `POST /v1/explain`, `/v1/what-if` and
+    /// `/v1/rebalance`. For other parts of this process: nothing here asks for a credential.
+    pub fn questions(&self) -> axum::Router {
+        questions(self.app.clone())
     }
 
     /// Serves until `stop`, then finishes the requests in flight.

@@ -1,5 +1,5 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, which
-//! speaks to the etcd of the ledger itself.
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, `backup`
+//! and `restore`, which work on the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
 //! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
@@ -7,6 +7,7 @@
 //! With `--json` standard output is one JSON document, also on failure; the sentence for people stays on standard error.
 
 mod amounts;
+mod backup;
 pub(crate) mod client;
 mod compose;
 mod explain;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::cli::backup::{MakeBackup, Restore};
 use crate::cli::client::{Answer, Ask, Client};
 use crate::cli::explain::Explain;
 use crate::cli::hosts::Hosts;
@@ -59,6 +61,10 @@ pub enum Command {
     Rm(Rm),
     /// Work on a ledger in etcd, without a scheduler
     Ledger(Ledger),
+    /// Write the ledger, and what operators have put into its etcd, to one file
+    Backup(Box<MakeBackup>),
+    /// Put back what `backup` has written, before schedulers are started
+    Restore(Box<Restore>),
 }
 
 impl Command {
@@ -78,6 +84,8 @@ impl Command {
                 Self::Ps(ps) => ps.run().await,
                 Self::Rm(rm) => rm.run().await,
                 Self::Ledger(ledger) => ledger.run().await,
+                Self::Backup(backup) => backup.run().await,
+                Self::Restore(restore) => restore.run().await,
             }
         });
         match outcome {
@@ -97,6 +105,8 @@ impl Command {
             Self::Ps(ps) => ps.ask.json,
             Self::Rm(rm) => rm.ask.json,
             Self::Ledger(ledger) => ledger.json(),
+            Self::Backup(backup) => backup.json(),
+            Self::Restore(restore) => restore.json(),
         }
     }
 }

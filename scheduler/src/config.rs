@@ -150,7 +150,7 @@ const REPLACED_LOGS: u32 = 10;
 const REPLACED_FOLDER: &str = "replaced";
 
 /// Name of the ledger's file in a state directory.
-const LEDGER_FILE: &str = "ledger.ndjson";
+pub(crate) const LEDGER_FILE: &str = "ledger.ndjson";
 
 /// Name of the file with its key in a state directory.
 pub(crate) const KEY_FILE: &str = "ledger.key";

@@ -5,6 +5,7 @@
 
 mod api;
 mod audit;
+mod backup;
 mod cli;
 mod clock;
 mod config;

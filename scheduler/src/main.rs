@@ -50,7 +50,10 @@ struct Serve {
 /// Port of the admin pages.
 const ADMIN_PORT: u16 = 8114;
 
-/// The flags that `-h` shows.
+/// The flags that `-h` shows beside the commands.
+const EVERYDAY_BESIDE_COMMANDS: &[&str] = &["listen", "source"];
+
+/// The same for `serve`.
 const EVERYDAY: &[&str] = &["listen", "source", "metadata-server", "docker-engines", "state-dir", "add-address"];
 
 /// The flags that `run -h` shows.
@@ -75,7 +78,7 @@ const PROGRAM: Program = Program {
     name: "scheduler",
     about: "Places containers on specific hosts and says why",
     switches: &["debug", "add-address", "serve-containers"],
-    everyday: &[("", EVERYDAY), ("serve", EVERYDAY), ("run", EVERYDAY_OF_RUN)],
+    everyday: &[("", EVERYDAY_BESIDE_COMMANDS), ("serve", EVERYDAY), ("run", EVERYDAY_OF_RUN)],
     admin_port: ADMIN_PORT,
     check: check_cluster,
 };

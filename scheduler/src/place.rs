@@ -10,11 +10,13 @@ pub(crate) mod filter;
 pub(crate) mod hosts;
 pub(crate) mod invalid;
 pub(crate) mod inventory;
+mod keep;
 pub(crate) mod life;
 pub(crate) mod port;
 pub(crate) mod promise;
 mod rebalance;
 pub(crate) mod refusal;
+pub(crate) mod rehearsal;
 pub(crate) mod replica;
 pub(crate) mod report;
 pub(crate) mod request;
@@ -188,24 +190,8 @@ impl Placer {
             return Ok(answer);
         }
         let (replicas, unplaced, explanation) = self.place_all(book, request, id)?;
-        let failed = unplaced > 0 && (replicas.is_empty() || request.atomic);
-        let record = !request.dry_run && !failed;
-        let placed = |replica| placed_unit(replica, &request.asked);
-        let answer = Placement {
-            id: id.clone(),
-            state: match unplaced {
-                _ if failed => "unplaceable",
-                0 => "placed",
-                _ => "partial",
-            },
-            dry_run: request.dry_run,
-            repeated: false,
-            placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
-            unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
-            error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
-            failures: Vec::new(),
-            explanation,
-        };
+        let record = !request.dry_run && !has_failed(request, &replicas, unplaced);
+        let answer = decided(request, id, &replicas, unplaced, explanation);
         if record {
             let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
             let (fingerprint, subject, asked) = (request.fingerprint, request.subject.clone(), request.asked.clone());
@@ -509,6 +495,38 @@ impl Placer {
     /// Why a unit fits nowhere, and what would help.
     pub(crate) fn why_not(&self, book: &Book, request: &Request, need: &Need) -> Explanation {
         explain(need, &book.room(), self.ranking(request))
+    }
+}
+
+/// Whether nothing is promised of a request that was placed like this.
+fn has_failed(request: &Request, replicas: &[Replica], unplaced: u32) -> bool {
+    unplaced > 0 && (replicas.is_empty() || request.atomic)
+}
+
+/// The answer to a request that was placed like this.
+fn decided(
+    request: &Request,
+    id: &Text,
+    replicas: &[Replica],
+    unplaced: u32,
+    explanation: Option<Explanation>,
+) -> Placement {
+    let failed = has_failed(request, replicas, unplaced);
+    let placed = |replica| placed_unit(replica, &request.asked);
+    Placement {
+        id: id.clone(),
+        state: match unplaced {
+            _ if failed => "unplaceable",
+            0 => "placed",
+            _ => "partial",
+        },
+        dry_run: request.dry_run,
+        repeated: false,
+        placements: if failed { Vec::new() } else { replicas.iter().map(placed).collect() },
+        unplaced: if failed { unplaced + count(replicas.len()) } else { unplaced },
+        error: failed.then(|| failure(unplaced, replicas.len(), explanation.as_ref())),
+        failures: Vec::new(),
+        explanation,
     }
 }
 

@@ -203,7 +203,7 @@ fn look(book: &Book, inventory: &Inventory, watched: &Watched) -> (Vec<(Text, Fa
             continue;
         }
         let group = groups.entry(name).or_default();
-        for replica in record.replicas.iter().filter(|replica| !replica.is_given_up()) {
+        for replica in record.replicas.iter().filter(|replica| !replica.is_given_up() && !is_stopped(replica)) {
             let is_well = is_well(replica, inventory);
             group.units += 1;
             group.healthy += usize::from(is_well);
@@ -232,6 +232,11 @@ fn is_healthy(container: &Container) -> bool {
     container.runs() && container.health_state().is_none_or(|state| matches!(state, "healthy" | "updating-healthy"))
 }
 
+/// Whether a unit is stopped because that was asked for.
+fn is_stopped(replica: &Replica) -> bool {
+    matches!(replica.stage, Stage::Stopping | Stage::Kept)
+}
+
 /// Whether all containers of a unit are there and well.
 fn is_well(replica: &Replica, inventory: &Inventory) -> bool {
     replica.members.iter().all(|held| match &held.state {
@@ -246,7 +251,7 @@ fn is_in_replacement(replica: &Replica, watched: &Watched) -> bool {
     let has_failed = |uuid: &Text| watched.failed.contains_key(uuid);
     match replica.stage {
         Stage::Restarting | Stage::Replacing | Stage::Begun => true,
-        Stage::Reserved | Stage::Undoing => false,
+        Stage::Reserved | Stage::Undoing | Stage::Stopping | Stage::Kept => false,
         Stage::Started => {
             watched.now < replaced.begun().saturating_add(SETTLING_MAX)
                 && !replica

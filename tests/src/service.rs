@@ -88,7 +88,9 @@ impl Launch {
     /// All services from a cluster file, on free ports.
     pub fn agent(file: &Path) -> Self {
         let launch = Self::bare(Executable::Agent).word("up").word(file).logged();
-        ["--metadata", "--dns", "--scheduler", "--admin"].iter().fold(launch, |launch, flag| launch.free_port(flag))
+        ["--metadata", "--dns", "--scheduler", "--admin", "--ui"]
+            .iter()
+            .fold(launch, |launch, flag| launch.free_port(flag))
     }
 
     /// The metadata service from a cluster file, on free ports.

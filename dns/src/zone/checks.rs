@@ -9,12 +9,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::is_unhealthy_state;
+use model::members::unhealthy;
 use model::unwell::WhyUnhealthy;
 use model::{Container, Defect, Entity, Service, Text, Unreachable};
 use serde::Serialize;
 
 use super::entry::Owner;
-use super::members::{is_alias, is_external, is_local, path, rank, stands_for_members, unhealthy, unreachable};
+use super::members::{is_alias, is_external, is_local, path, rank, stands_for_members, unreachable};
 use super::persistent::Persistent;
 use super::records::{Making, Members};
 use super::{Scope, Target, Zone};

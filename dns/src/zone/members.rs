@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::entity::{is_healthy_state, is_unhealthy_state, texts};
-use model::{Container, Entity, Map, Reach, Service, Snapshot, Text, Unreachable, Value};
+use model::entity::texts;
+use model::{Container, Entity, Reach, Service, Snapshot, Text, Unreachable};
 
 use super::Zone;
 use super::few::Few;
@@ -68,33 +68,6 @@ pub(super) fn is_local(own: Option<&Text>, environment: Option<&Text>) -> bool {
         (Some(own), Some(environment)) => Arc::ptr_eq(own, environment) || own == environment,
         _ => true,
     }
-}
-
-/// Whether a container may be asked; `checked` says that its service has a health check.
-pub(super) fn is_healthy(container: &Container, checked: bool) -> bool {
-    match container.health_state() {
-        None => !checked,
-        Some(state) => is_healthy_state(state),
-    }
-}
-
-/// Why a container that is not well, or is ending, is not named with its service.
-pub(super) fn unhealthy(container: &Container) -> Option<&'static str> {
-    match (container.state(), container.health_state()) {
-        ("stopping", _) => Some("it is stopping"),
-        _ if !container.runs() => None,
-        (_, Some(state)) if is_unhealthy_state(state) => {
-            Some("it is unhealthy: `agent health` on its host, or the health check of its engine, has the reason")
-        }
-        (_, Some("initializing" | "reinitializing")) => Some("it has not been well since it was started"),
-        (_, None) => Some("nothing is known of its health, and its service has a health check"),
-        (_, Some(_)) => None,
-    }
-}
-
-/// Whether the fields of a service ask for health checks.
-pub(super) fn is_checked(fields: &Map) -> bool {
-    fields.map("health_check").and_then(|check| check.get("port")).and_then(Value::as_int).is_some_and(|port| port != 0)
 }
 
 /// Of containers with one name, the one of the greatest rank has it: a running one, of this host, the newest one.

@@ -5,11 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::entity::texts;
-use model::panic::Share;
 use model::{Container, Defect, Entity, METADATA_NAME, Reach, Service, Text, Value};
 
 use super::links::Linked;
-use super::members::{Claims, Port, addresses, is_alias, is_checked, is_external, is_healthy, path, ports_of, rank};
+use super::members::{Claims, Port, addresses, is_alias, is_external, path, ports_of, rank};
 use super::node::PortNode;
 use super::{Data, Node, Searched, WhenNoneHealthy, Zone};
 use crate::name::{BadName, Folded};
@@ -250,13 +249,7 @@ impl<'z> Making<'z> {
     /// Those of a service's running containers that are well, or stand in for them.
     fn may_be_asked(&self, service: &Service, running: Vec<&'z Arc<Container>>) -> Vec<&'z Arc<Container>> {
         let zone = self.zone;
-        let share = running.iter().fold(Share::default(), |sum, one| sum.plus(Share::of(one.health_state())));
-        if zone.snapshot.is_panic || share.is_service_panic(zone.settings.panic_threshold) {
-            return running;
-        }
-        let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
-        let checked = running.iter().any(unchecked) && is_checked(service.fields());
-        let healthy: Vec<_> = running.iter().copied().filter(|container| is_healthy(container, checked)).collect();
+        let healthy = zone.snapshot.well(service, &running, zone.settings.panic_threshold);
         match (healthy.is_empty(), zone.settings.when_none_healthy) {
             (false, _) => healthy,
             (true, WhenNoneHealthy::All) => running,

@@ -16,6 +16,8 @@ pub mod fingerprint;
 pub mod health;
 mod hex;
 pub mod json;
+pub mod lb;
+pub mod members;
 mod name_hash;
 pub mod network_key;
 pub mod node;

@@ -206,6 +206,30 @@ impl Snapshot {
         published_as(holder, address, private, protocol)
     }
 
+    /// Where clients of the local host reach a TCP port of a container; `is_here` as for [`Self::reach`].
+    ///
+    /// # Errors
+    ///
+    /// Why there is no such place; `None` if the container has no address.
+    pub fn port_from_here(
+        &self,
+        container: &Container,
+        private: u16,
+        is_here: &dyn Fn(IpAddr) -> bool,
+    ) -> Result<SocketAddr, Option<Unreachable>> {
+        let why = match self.reach(container, is_here) {
+            Reach::Own(_) => {
+                let address = self.reachable_addresses(container, is_here).next();
+                return address.map(|address| (address, private).into()).ok_or(None);
+            }
+            Reach::Host(_) => Unreachable::Unpublished,
+            Reach::Nowhere(why) => why,
+        };
+        let public = self.public_port(container, private, "tcp");
+        let address = self.host_address(self.network_holder(container));
+        address.zip(public).map(SocketAddr::from).ok_or(Some(why))
+    }
+
     /// Where any host of the cluster reaches a TCP port of a container, the same seen from each of them: at its own address where
     /// that is routed, otherwise where its host publishes the port; `None` if only its own host reaches it.
     pub fn port_from_elsewhere(&self, container: &Container, private: u16) -> Option<SocketAddr> {

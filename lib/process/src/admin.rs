@@ -71,8 +71,20 @@ impl Admin {
 /// # Errors
 ///
 /// Fails if the runtime refuses the listener.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    let router = router.layer(middleware::from_fn(admit));
+pub(crate) async fn serve_programs(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    serve(listener, router.layer(middleware::from_fn(admit)), stop).await
+}
+
+/// Serves `router` on `listener` until `stop`; requests in flight then have a second.
+///
+/// # Errors
+///
+/// Fails if the runtime refuses the listener.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     // A client that never completes its request must not hold up the end.
     let over = async {
@@ -158,7 +170,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
         let router = Router::new().route("/v1/reload", post(async || "OK"));
-        let serving = tokio::spawn(serve(listener, router, stop.clone()));
+        let serving = tokio::spawn(serve_programs(listener, router, stop.clone()));
         let own = address.to_string();
         for (host, line, status) in [
             (&*own, "", "200"),

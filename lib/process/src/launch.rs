@@ -207,6 +207,11 @@ impl Launch {
         self.pages = std::mem::take(&mut self.pages).merge(pages);
     }
 
+    /// The pages that services have added so far, for others of this process to ask.
+    pub fn pages(&self) -> Router {
+        self.pages.clone()
+    }
+
     /// Serves the admin pages on `listen`.
     ///
     /// The default address may be taken by a neighbour; the service is worth more than its pages.
@@ -230,7 +235,7 @@ impl Launch {
             };
             info!("admin pages on http://{}", listener.local_addr()?);
             let (router, stop) = (admin.clone().router().merge(self.pages.clone()), self.stop.clone());
-            self.spawn("the admin pages", async move { Ok(admin::serve(listener, router, stop).await?) });
+            self.spawn("the admin pages", async move { Ok(admin::serve_programs(listener, router, stop).await?) });
         }
         if let Some(reload) = reload {
             let (mut events, stop) = (ReloadEvents::new()?, self.stop.clone());

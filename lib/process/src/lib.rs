@@ -22,6 +22,7 @@ mod usage;
 mod web_page;
 
 pub use accept::Acceptor;
+pub use admin::serve;
 pub use clients::{ClientOptions, Clients, Networks};
 pub use launch::{Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};

@@ -63,6 +63,22 @@ pub fn offered(path: &Path, name: &str) -> Result<String, String> {
     if is_token(token) { Ok(token.to_owned()) } else { Err("it holds no token".to_owned()) }
 }
 
+/// The token that stands alone in a file.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or holds no token, with a sentence.
+pub fn read(path: &Path) -> Result<String, String> {
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("cannot read the token in {}: {error}", path.display()))?;
+    let token = text.trim();
+    if is_token(token) {
+        return Ok(token.to_owned());
+    }
+    let expected = format!("expected {TOKEN_MIN} to {TOKEN_MAX} without spaces");
+    Err(format!("the token in {} has {} bytes, {expected}", path.display(), token.len()))
+}
+
 /// Whether the value of an `Authorization` header is this token; takes the same time wherever the first difference is.
 pub fn is_bearer(value: &[u8], token: &str) -> bool {
     let Some((scheme, given)) = value.split_at_checked("bearer ".len()) else { return false };

@@ -34,6 +34,7 @@ use crate::negotiate;
 use crate::path::Method;
 use crate::query::Wait;
 use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
+use crate::traefik::{Balancer, LastAnswer};
 use crate::tree::Client;
 use crate::view::View;
 
@@ -95,12 +96,14 @@ pub(crate) struct Visitor {
     pub(crate) share: Option<Share>,
     /// Cancelled when the client has ended its side of the connection.
     pub(crate) ended: CancellationToken,
+    /// What it was answered last of a balancer.
+    balancer: LastAnswer,
 }
 
 impl Visitor {
     /// A client that has not ended its side of the connection.
     pub(crate) fn new(ends: Ends, share: Option<Share>) -> Self {
-        Self { ends, share, ended: CancellationToken::new() }
+        Self { ends, share, ended: CancellationToken::new(), balancer: LastAnswer::default() }
     }
 }
 
@@ -238,6 +241,7 @@ impl Service {
             Some(Outcome::Show(question)) => {
                 Box::pin(self.show(visitor, question)).await.unwrap_or_else(|| Reply::Answer(Answer::failure()))
             }
+            Some(Outcome::Balancer(balancer)) => Reply::Answer(Box::pin(self.balancer(visitor, balancer)).await),
             Some(Outcome::Changes(known)) => self.changes(visitor, known).map_or_else(Reply::Answer, Reply::Changes),
             Some(Outcome::Wait(..) | Outcome::Hold(_)) | None => Reply::Answer(Answer::failure()),
         }
@@ -355,6 +359,36 @@ impl Service {
                 };
             if over {
                 return self.guarded(|| question.outcome(&self.views.load().tree));
+            }
+        }
+    }
+
+    /// The plan of a balancer, as soon as it is another one than was sent over this connection, or when the time is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    async fn balancer(&self, visitor: &Visitor, balancer: Balancer) -> Answer {
+        let _place = match self.place(visitor, false) {
+            Ok(place) => place,
+            Err(answer) => return answer,
+        };
+        let deadline = Instant::now() + balancer.held;
+        // First watch, then look: a publication in between is seen twice, never missed.
+        let mut watcher = self.views.watch();
+        loop {
+            let (view, asked) = (self.views.load_full(), balancer.clone());
+            let Some(body) = self.work(move || asked.body(&view.tree)).await else { return Answer::failure() };
+            let Some(body) = body else { return Answer::no_balancer() };
+            let over = visitor.balancer.differs(&body)
+                || tokio::select! {
+                    changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
+                    () = self.stop.cancelled() => true,
+                    () = visitor.ended.cancelled() => true,
+                };
+            if over {
+                visitor.balancer.set(&body);
+                return Answer::found(body);
             }
         }
     }

@@ -71,7 +71,7 @@ fn ask(tree: &Tree, client: Client, target: &str, format: Format) -> Answer {
     match Outcome::of(tree, Method::Read, target.as_bytes(), client, Wanted { format, page: false }) {
         Outcome::Answer(answer) => answer,
         Outcome::Show(question) | Outcome::Wait(question, _) => shown(tree, &question),
-        Outcome::Hold(_) | Outcome::Changes(_) => panic!("{target} is answered otherwise"),
+        Outcome::Hold(_) | Outcome::Changes(_) | Outcome::Balancer(_) => panic!("{target} is answered otherwise"),
     }
 }
 

@@ -63,6 +63,18 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
+/// What is answered without changing anything, for other parts of this process, which ask on behalf of no subject.
+pub(super) fn questions(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/placements", get(list))
+        .route("/v1/hosts", get(hosts))
+        .route("/v1/explain", post(explain))
+        .route("/v1/what-if", post(what_if))
+        .route("/v1/rebalance", post(rebalance))
+        .layer(Extension(Caller(None)))
+        .with_state(app)
+}
+
 /// Refuses clients that may not ask.
 async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let page = refuse_web_page(request.headers(), &app.names).err();

@@ -1,18 +1,18 @@
 //! Files of requests: placement requests as the API takes them, or compose files, in JSON or YAML, several to a file.
 //!
 //! Every key of a compose file is either honoured or refused by its name: a limit that is silently ignored is worse
-//! than none. Keys that begin with `x-` are for others.
+//! than none. Keys that begin with `x-` are for others. Files of version 1 have their services at the top.
 
 pub(crate) mod deploy;
 mod ports;
 mod section;
 mod service;
+mod unit;
 mod variable;
 
 use model::{Map, Text, Value};
 
 use crate::cli::compose::section::{Section, unsupported};
-use crate::cli::compose::service::depends_on;
 use crate::place::invalid::Invalid;
 use crate::place::request::Request;
 
@@ -35,8 +35,9 @@ pub(crate) fn requests(
     for (at, document) in documents.iter().enumerate() {
         let within = |error: Invalid| if documents.len() == 1 { error } else { below(&format!("[{at}]"), error) };
         match document {
-            Value::Map(map) if map.get("services").is_some() => {
-                let compose = Compose { stack: name(map, stack), variable };
+            Value::Map(map) if is_compose(document) => {
+                let top = if map.get("services").is_some() { "services." } else { "" };
+                let compose = Compose { stack: name(map, stack), top, variable };
                 requests.extend(compose.requests(map).map_err(within)?);
             }
             Value::List(items) => {
@@ -59,6 +60,16 @@ pub(crate) fn requests(
         }
     }
     Ok(requests)
+}
+
+/// Whether this document is a compose file: one with `services`, or of version 1, in which each entry is a service.
+pub(crate) fn is_compose(document: &Value) -> bool {
+    let is_service = |(_, value): &(Text, Value)| {
+        value.as_map().is_some_and(|map| ["image", "build", "extends"].iter().any(|key| map.get(key).is_some()))
+    };
+    document
+        .as_map()
+        .is_some_and(|map| map.get("services").is_some() || (!map.is_empty() && map.iter().all(is_service)))
 }
 
 fn below(path: &str, error: Invalid) -> Invalid {
@@ -94,51 +105,45 @@ fn name(map: &Map, stack: &str) -> String {
 
 struct Compose<'a> {
     stack: String,
+    /// What stands before the name of a service in the way to it: `services.`, or nothing in a file of version 1.
+    top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl Compose<'_> {
     fn requests(&self, map: &Map) -> Result<Vec<Value>, Invalid> {
         let file = Section { path: String::new(), map };
-        file.only(&["name", "services", "version", "volumes"])?;
-        if let Some(volumes) = file.below("volumes")? {
-            // The engine makes them by itself; anything more is for its driver.
-            for (name, volume) in volumes.map {
-                if !volume.is_null() && volume.as_map().is_none_or(|map| !map.is_empty()) {
-                    return Err(unsupported(volumes.at(name), &[]));
+        let services = if self.top.is_empty() {
+            map.clone()
+        } else {
+            file.only(&["name", "services", "version", "volumes"])?;
+            if let Some(volumes) = file.below("volumes")? {
+                // The engine makes them by itself; anything more is for its driver.
+                for (name, volume) in volumes.map {
+                    if !volume.is_null() && volume.as_map().is_none_or(|map| !map.is_empty()) {
+                        return Err(unsupported(volumes.at(name), &[]));
+                    }
                 }
             }
-        }
-        let services = file.below("services")?.map_or_else(Map::default, |section| section.map.clone());
-        let mut left: Vec<(Text, Value)> = services.iter().cloned().collect();
+            file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
+        };
+        let path = |name: &str| format!("{}{name}", self.top);
+        let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));
+        let services: Map = Map::new(services.iter().map(interpolated).collect::<Result<_, Invalid>>()?);
+        let mut left = self.units(&services)?;
         let mut done: Vec<Text> = Vec::new();
         let mut requests = Vec::new();
         // In the order in which they depend on each other.
         while !left.is_empty() {
-            let mut ready = None;
-            for (at, (name, value)) in left.iter().enumerate() {
-                let service = Section::new(format!("services.{name}"), value)?;
-                let waits = depends_on(&service)?;
-                if let Some(unknown) = waits.iter().find(|other| services.get(other).is_none()) {
-                    let problem = format!("no service {unknown}");
-                    return Err(Invalid::new(service.at("depends_on"), problem, "services of this file"));
-                }
-                if waits.iter().all(|other| done.contains(other)) {
-                    ready = Some(at);
-                    break;
-                }
-            }
-            let Some(at) = ready else {
-                let field = format!("services.{}.depends_on", left[0].0);
+            let Some(at) = left.iter().position(|unit| unit.waits.iter().all(|other| done.contains(other))) else {
+                let field = format!("{}.depends_on", path(&left[0].primary));
                 return Err(Invalid::new(field, "services wait for each other", "no circle"));
             };
-            let (name, value) = left.remove(at);
-            let path = format!("services.{name}");
-            let value = self.interpolated(&path, &value)?;
-            let request = self.service(&name, &Section::new(path.clone(), &value)?)?;
-            Request::parse(&request).map_err(|error| below(&path, error))?;
+            let unit = left.remove(at);
+            let request = self.unit(&unit, &services)?;
+            Request::parse(&request).map_err(|error| below(&path(&unit.primary), error))?;
             requests.push(request);
-            done.push(name);
+            done.push(unit.primary);
         }
         Ok(requests)
     }
@@ -217,6 +222,86 @@ mod tests {
         check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
         check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
         check_wrong("networks: {a: {}}\nservices: {}\n", "networks", "not supported");
+    }
+
+    fn json(yaml: &str) -> Vec<serde_json::Value> {
+        read(yaml).unwrap().iter().map(|one| serde_json::to_value(one).unwrap()).collect()
+    }
+
+    #[test]
+    fn files_of_version_1_are_read() {
+        let found = json(
+            "web:\n  image: web\n  links: [db]\n  expose: ['80', 90-91/udp]\n  tty: true\n  stdin_open: true\ndb: {image: db, net: host}\n",
+        );
+        let ids: Vec<_> = found.iter().map(|one| one["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, ["shop-db", "shop-web"]);
+        assert_eq!((&found[0]["network"], &found[1]["tty"]), (&"host".into(), &true.into()));
+        assert_eq!(found[1]["stdin_open"], true);
+        check_wrong("web: {image: a, links: [db]}\n", "web.links", "no service db");
+        check_wrong("web: {image: a, links: ['db:sql']}\ndb: {image: a}\n", "web.links[0]", "db");
+        check_wrong("web: {image: a, expose: [http]}\n", "web.expose[0]", "a port");
+        check_wrong("web: {image: a, tty: 5}\n", "web.tty", "true or false");
+        check_wrong("web: {build: .}\n", "web.build", "not supported");
+    }
+
+    #[test]
+    fn sidekicks_are_of_the_unit_of_their_service() {
+        let found = json(
+            "web:\n  image: web\n  volumes_from: ['data:ro']\n  labels: {io.rancher.sidekicks: 'data, log'}\n\
+             data:\n  image: data\n  links: [db]\n  labels: {io.rancher.container.start_once: true}\n  volumes: [/data]\n\
+             log: {image: log, net: 'container:web'}\ndb: {image: db}\n",
+        );
+        assert_eq!(found.len(), 2, "{found:?}");
+        let web = &found[1];
+        assert_eq!((&web["id"], &web["volumes_from"]), (&"shop-web".into(), &serde_json::json!(["data:ro"])));
+        let sidekicks = web["sidekicks"].as_array().unwrap();
+        assert_eq!((&sidekicks[0]["name"], &sidekicks[0]["restart"]), (&"data".into(), &"no".into()));
+        assert_eq!((&sidekicks[1]["name"], &sidekicks[1]["network_from"]), (&"log".into(), &"shop-web".into()));
+        let pair = |web: &str, side: &str| {
+            format!(
+                "web: {{image: a, labels: {{io.rancher.sidekicks: {web}}}}}\nside: {{image: a{side}}}\nthird: {{image: a, labels: {{io.rancher.sidekicks: {web}}}}}\n"
+            )
+        };
+        check_wrong(&pair("lost", ""), "third.labels.io.rancher.sidekicks", "no service lost");
+        check_wrong(&pair("side", ""), "web.labels.io.rancher.sidekicks", "of third already");
+        let one = |side: &str| {
+            format!("web: {{image: a, labels: {{io.rancher.sidekicks: side}}}}\nside: {{image: a{side}}}\n")
+        };
+        // Each is the other's: the error names one of them.
+        let mutual = one(", labels: {io.rancher.sidekicks: web}");
+        check_wrong(&mutual, "web.labels.io.rancher.sidekicks", "web is a sidekick of side itself");
+        let chain = one(", labels: {io.rancher.sidekicks: third}") + "third: {image: a}\n";
+        check_wrong(&chain, "side.labels.io.rancher.sidekicks", "side is a sidekick of web itself");
+        check_wrong(&one(", scale: 2"), "side.scale", "web");
+        check_wrong(&one(", depends_on: [web]"), "side.depends_on", "same unit");
+        check_wrong("web: {image: a, volumes_from: [db]}\ndb: {image: a}\n", "web.volumes_from[0]", "sidekick");
+        check_wrong("web: {image: a, net: 'container:db'}\ndb: {image: a}\n", "web.net", "sidekick");
+    }
+
+    #[test]
+    fn variables_have_defaults_alternatives_and_demands() {
+        let image = |text: &str| {
+            json(&format!("services: {{a: {{image: \"{text}\"}}}}\n"))[0]["image"].as_str().unwrap().to_owned()
+        };
+        for (text, expected) in [
+            ("x${TAG:+yes}${NO:+no}", "xyes"),
+            ("x${TAG+yes}", "xyes"),
+            ("${NO:-${TAG:-b}}", "7"),
+            ("${NO:-${OTHER:-b}}c", "bc"),
+            ("${TAG:?must be}", "7"),
+            ("a$$b", "a$b"),
+        ] {
+            assert_eq!(image(text), expected, "{text}");
+        }
+        let wrong = |text: &str, part: &str| {
+            check_wrong(&format!("services: {{a: {{image: \"{text}\"}}}}\n"), "services.a.image", part);
+        };
+        wrong("${NO:?give a tag}", "give a tag");
+        wrong("${NO?}", "NO is not set");
+        wrong("${TAG", "stays open");
+        wrong("${TAG!x}", "found");
+        wrong(&"${NO:-".repeat(100), "stays open");
+        wrong(&format!("{}{}", "${NO:-".repeat(100), "}".repeat(100)), "nested");
     }
 
     #[test]

@@ -44,7 +44,6 @@ pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>
     let requests = compose::requests(&documents, stack.trim_start_matches(['-', '_']), &variable);
     let requests = requests.map_err(|error: Invalid| wrong(&error))?;
     let json = |request: &model::Value| serde_json::to_value(request).map_err(|error| wrong(&error));
-    let is_compose =
-        documents.iter().any(|document| document.as_map().is_some_and(|map| map.get("services").is_some()));
+    let is_compose = documents.iter().any(compose::is_compose);
     Ok((requests.iter().map(json).collect::<Result<_, _>>()?, is_compose))
 }

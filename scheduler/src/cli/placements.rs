@@ -133,7 +133,7 @@ pub(super) fn all_run(answer: &Value) -> bool {
         for container in list(&unit["containers"]) {
             let done = container["state"] == "exited" && container["life"]["exit_code"] == 0;
             let state = word(&container["state"]);
-            if !done && !matches!(&*state, "reserved" | "started" | "settled") {
+            if !done && !matches!(&*state, "reserved" | "started" | "settled" | "kept") {
                 let (name, host) = (word(&container["name"]), word(&unit["host"]["name"]));
                 let detail = container["detail"].as_str().map(|detail| format!(": {detail}")).unwrap_or_default();
                 warn(&format!("{name} does not run on {host}, it is {}{detail}", state_words(container)));
@@ -160,6 +160,7 @@ mod tests {
             ("exited", json!({"state": "exited", "exit_code": 137}), false),
             ("restarting", json!({"state": "restarting", "exit_code": 1}), false),
             ("unknown", json!(null), false),
+            ("kept", json!(null), true),
             ("over", json!(null), false),
         ] {
             let containers = [json!({"name": "web", "state": state, "life": life})];

@@ -56,17 +56,21 @@ impl Book {
                 }
             }
         }
-        if !stands {
-            return;
-        }
         let label = container.labels().and_then(|labels| labels.text(PLACEMENT_LABEL));
         let words = [label, Some(uuid), container.name()].into_iter().flatten();
         let mut places = words.filter_map(|word| self.names.get(&word.to_lowercase()));
         let Some((id, at, member)) = places.find(|place| self.is_promised(container, place)).cloned() else { return };
+        if !stands {
+            return self.shown_stopped(container, &(id, at, member));
+        }
         let Some(record) = self.records.get_mut(&id) else { return };
         let replica = &mut record.replicas[at];
         let held = &mut replica.members[member];
-        if held.state != PromiseState::Reserved {
+        if replica.stage == Stage::Kept {
+            // A person started it: what snapshots count of it counts again.
+            held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
+            held.promise = Promise::default();
+        } else if held.state != PromiseState::Reserved {
             return;
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
@@ -92,13 +96,13 @@ impl Book {
         match replica.stage {
             // The client that got the promise starts it in its own way.
             Stage::Reserved => true,
-            Stage::Started => named(),
+            Stage::Started | Stage::Stopping | Stage::Kept => named(),
             Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing => named() && of_attempt(),
         }
     }
 
     /// Remembers under which uuid to look for the end of a settled container.
-    fn settled(&mut self, uuid: &Text, id: &Text, at: usize, member: usize) {
+    pub(super) fn settled(&mut self, uuid: &Text, id: &Text, at: usize, member: usize) {
         self.names.insert(uuid.to_lowercase(), (id.clone(), at, member));
     }
 
@@ -139,7 +143,9 @@ impl Book {
         }
         held.promise.apply(&mut self.promised, &self.inventory, &replica.host, false);
         held.promise = Promise::default();
-        held.state = PromiseState::Over;
+        // Of what is stopped only the engine says that it is gone.
+        let is_kept = matches!(replica.stage, Stage::Stopping | Stage::Kept);
+        held.state = if is_kept { PromiseState::Reserved } else { PromiseState::Over };
         self.names.remove(&uuid.to_lowercase());
         self.end_if_over(&id);
     }

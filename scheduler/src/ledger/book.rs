@@ -1,6 +1,8 @@
 //! The book: all that is promised, by placement, and what is left of it as time passes.
 
 pub(crate) mod failed;
+mod gone;
+mod kept;
 mod late;
 mod learn;
 mod notes;
@@ -276,7 +278,9 @@ impl Book {
         book.inventory = inventory;
         book.recount();
         let lost = |replica: &Replica| book.inventory.hosts().index(&replica.host).is_none();
-        let waiting = |replica: &Replica| replica.members.iter().any(|held| held.state == PromiseState::Reserved);
+        let waiting = |replica: &Replica| {
+            replica.has_room() && replica.members.iter().any(|held| held.state == PromiseState::Reserved)
+        };
         let mut without = Vec::new();
         for (id, record) in self.records() {
             let units = record.replicas.iter().enumerate().filter(|(_, replica)| lost(replica) && waiting(replica));

@@ -236,7 +236,10 @@ impl EtcdMirror {
                     let known = self.fences.get(&replica.host).map_or(0, |fence| fence.revision);
                     part.expects.insert(host.clone(), known);
                 }
-                part.puts.insert(host, Fence::written(&self.me, id));
+                // One that is kept takes no room.
+                if replica.has_room() {
+                    part.puts.insert(host, Fence::written(&self.me, id));
+                }
                 for claim in claims.iter().filter(|claim| held.is_none_or(|held| !held.contains(*claim))) {
                     match self.claims.get(claim) {
                         // A host that the request names gives its ports to any request; and what was promised before
@@ -255,7 +258,9 @@ impl EtcdMirror {
                         }
                     }
                 }
-                new.push((at, part));
+                if !part.puts.is_empty() {
+                    new.push((at, part));
+                }
             }
             wanted.extend(claims);
         }

@@ -16,6 +16,7 @@ mod follow;
 pub(crate) mod key_file;
 pub(crate) mod keys;
 mod lease;
+pub(crate) mod saved;
 pub(crate) mod seal;
 pub(crate) mod store;
 pub(crate) mod sync;

@@ -90,13 +90,7 @@ impl Journal {
     /// When the file cannot be used, or another process uses it.
     pub(crate) fn open(path: &Path, now: Duration) -> Result<(Self, Vec<Entry>), JournalError> {
         let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
-        let lock = path.with_extension("lock");
-        let lock = platform::file::create_private(&lock).map_err(unusable)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(JournalError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(unusable(error)),
-        }
+        let lock = Self::lock(path)?;
         let Contents { name, live } = read(path).map_err(unusable)?;
         let name = name.map_or_else(new_name, Ok).map_err(unusable)?;
         let entries = live.iter().map(|(id, line)| {
@@ -126,6 +120,21 @@ impl Journal {
         let (lines, received) = mpsc::channel();
         std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(&received)).map_err(unusable)?;
         Ok((Self { name, lines, broken }, entries))
+    }
+
+    /// Keeps all others from this journal until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When another process uses it.
+    pub(crate) fn lock(path: &Path) -> Result<File, JournalError> {
+        let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
+        let lock = platform::file::create_private(&path.with_extension("lock")).map_err(unusable)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(lock),
+            Err(TryLockError::WouldBlock) => Err(JournalError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(unusable(error)),
+        }
     }
 
     /// The name that only this ledger has.

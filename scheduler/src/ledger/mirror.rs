@@ -157,7 +157,8 @@ pub(super) fn place_of(replica: &Replica) -> UnitKey {
 pub(super) fn claims_of(replica: &Replica) -> BTreeSet<Text> {
     let members = replica.members.iter().filter(|held| held.state != PromiseState::Over);
     let claims = members.flat_map(|held| {
-        let ports = held.bound.iter().map(|bound| port_claim(&replica.host, bound));
+        let bound = if replica.has_room() { &held.bound[..] } else { &[] };
+        let ports = bound.iter().map(|bound| port_claim(&replica.host, bound));
         ports.chain([name_claim(&held.name)])
     });
     claims.collect()

@@ -47,6 +47,11 @@ pub(crate) enum Stage {
     Restarting,
     /// Its containers are removed, and created again where there is room.
     Replacing,
+    /// Its containers are being stopped, and are then kept.
+    Stopping,
+    /// Its containers are stopped, and can be started again where they are. It has no room and no host ports, so that
+    /// others can have them; it has its names, which its engine gives to no other containers.
+    Kept,
 }
 
 impl Record {
@@ -117,12 +122,17 @@ impl Replica {
 
     /// Whether the scheduler works on it: starts it, or removes it.
     pub(crate) fn is_at_work(&self) -> bool {
-        matches!(self.stage, Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing)
+        matches!(self.stage, Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing | Stage::Stopping)
     }
 
-    /// Whether it has a place: one that is being replaced has none for a while.
+    /// Whether it has containers, or is to have them: one that is being replaced has none for a while.
     pub(crate) fn stands(&self) -> bool {
         self.members.iter().any(|held| held.state != PromiseState::Over)
+    }
+
+    /// Whether room is promised to it: one that is kept has none.
+    pub(crate) fn has_room(&self) -> bool {
+        self.stands() && self.stage != Stage::Kept
     }
 }
 

@@ -19,6 +19,7 @@ use super::mirror::{HOST_SPLIT, KeyChange};
 use crate::ledger::etcd::keys::{EtcdRecord, Key};
 use crate::ledger::etcd::seal::{Put, Seal};
 use crate::ledger::etcd::sync::EtcdSync;
+use crate::ledger::record::Stage;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
 use crate::place::promise::Replanned;
@@ -104,6 +105,8 @@ struct One {
     promising: BTreeMap<Text, Request>,
     /// What of that was given back after it was written, and before it was reported.
     given_back: BTreeSet<Text>,
+    /// Kept units whose room is to be theirs again.
+    again: BTreeSet<(Text, usize)>,
     alive: bool,
 }
 
@@ -122,6 +125,7 @@ impl One {
             heard: 0,
             promising: BTreeMap::new(),
             given_back: BTreeSet::new(),
+            again: BTreeSet::new(),
             alive: true,
         };
         one.appear(model);
@@ -167,6 +171,21 @@ impl One {
         }
     }
 
+    /// Stops the units of a placement and keeps them, or takes their room again.
+    fn keep(&mut self, id: &Text, keeps: bool) {
+        if self.placer.with_any(NOW, |book| book.is_foreign(id) || book.is_pending(id)) {
+            return;
+        }
+        for (at, stage) in self.placer.stages(id, NOW).into_iter().enumerate() {
+            if !keeps && self.placer.take_again(id, at, NOW).is_ok() {
+                self.again.insert((id.clone(), at));
+            } else if keeps && stage != Stage::Kept && !self.again.contains(&(id.clone(), at)) {
+                self.placer.begin(id, &[at], (&[stage], Stage::Stopping), NOW);
+                assert!(self.placer.keep(id, at, NOW));
+            }
+        }
+    }
+
     /// One transaction; returns what was done since, and the draft when its response is lost.
     fn write(
         &mut self,
@@ -186,12 +205,20 @@ impl One {
         let mut done = Vec::new();
         for id in drafted.done {
             ids.remove(&id);
+            self.again.retain(|(of, _)| *of != id);
             if self.promising.remove(&id).is_some() {
                 done.push(id);
             }
         }
         for (id, why) in drafted.refused {
             ids.remove(&id);
+            if why == CommitError::Conflict {
+                for (_, at) in self.again.iter().filter(|(of, _)| *of == id) {
+                    self.placer.put_aside(&id, *at, NOW);
+                    ids.insert(id.clone());
+                }
+            }
+            self.again.retain(|(of, _)| *of != id);
             let Some(request) = self.promising.get(&id) else { continue };
             let decided = why == CommitError::Conflict
                 && self
@@ -273,6 +300,12 @@ enum Act {
         who: usize,
         id: u8,
     },
+    /// Units are stopped and kept, or take their room again.
+    Keep {
+        who: usize,
+        id: u8,
+        keeps: bool,
+    },
     /// Its lease runs out, and it knows nothing of that; another one starts.
     Die {
         who: usize,
@@ -293,6 +326,7 @@ fn any_act() -> impl Strategy<Value = Act> {
         4 => (0..5usize, 1..6usize).prop_map(|(who, count)| Act::Learn { who, count }),
         1 => (0..3usize).prop_map(|who| Act::List { who }),
         3 => (0..3usize, 0..8u8).prop_map(|(who, id)| Act::Release { who, id }),
+        5 => (0..3usize, 0..8u8, any::<bool>()).prop_map(|(who, id, keeps)| Act::Keep { who, id, keeps }),
         1 => (0..3usize).prop_map(|who| Act::Die { who }),
         1 => Just(Act::Arrive),
     ]
@@ -505,6 +539,7 @@ proptest! {
                         }
                     }
                 }
+                Act::Keep { who, id, keeps } => all[who].keep(&format!("p-{id}").into(), keeps),
                 Act::Die { who } => {
                     model.delete(all[who].key());
                     let new = One::new(&mut model, &store);

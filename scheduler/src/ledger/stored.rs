@@ -144,6 +144,8 @@ impl StoredRecord {
                 held.system = stored.system;
                 if stored.over {
                     held.state = PromiseState::Over;
+                }
+                if stored.over || unit.stage == Stage::Kept {
                     held.promise = Promise::default();
                 }
             }

@@ -122,7 +122,7 @@ pub struct PlacedContainer {
 impl PlacedContainer {
     /// Whether a scheduler starts or removes it just now.
     pub(crate) fn is_at_work(&self) -> bool {
-        matches!(self.state, "starting" | "removing" | RESTARTING | REPLACING)
+        matches!(self.state, "starting" | "removing" | RESTARTING | REPLACING | STOPPING)
     }
 
     /// Says how it is, what it waits for, and why its engine says nothing.
@@ -134,7 +134,7 @@ impl PlacedContainer {
         shown: Option<&Container>,
     ) {
         match self.state {
-            "starting" | RESTARTING | REPLACING => self.detail = waits,
+            "starting" | RESTARTING | REPLACING | STOPPING => self.detail = waits,
             "removing" => {
                 // While it is being stopped it still runs.
                 if waits.as_ref().is_some_and(|what| what.starts_with(STOPPING)) {
@@ -178,6 +178,9 @@ const UNHEALTHY: &str = "unhealthy";
 /// States of a container that failed and is started again, or of which another one takes the place.
 const RESTARTING: &str = "restarting";
 const REPLACING: &str = "replacing";
+
+/// State of a container that was stopped to be started again.
+const KEPT: &str = "kept";
 
 /// One published port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -228,6 +231,8 @@ pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
             (_, Stage::Undoing) => "removing",
             (_, Stage::Restarting) => RESTARTING,
             (_, Stage::Replacing) => REPLACING,
+            (_, Stage::Stopping) => STOPPING,
+            (_, Stage::Kept) => KEPT,
             (PromiseState::Settled(_), _) => "settled",
             (PromiseState::Over, _) => "over",
             (PromiseState::Reserved, Stage::Reserved) => "reserved",

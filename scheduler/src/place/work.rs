@@ -67,7 +67,11 @@ impl Placer {
             let mut by_host: BTreeMap<Text, Vec<_>> = BTreeMap::new();
             for (id, record) in book.records() {
                 let ours = !book.is_foreign(id);
-                let started = record.replicas.iter().enumerate().filter(|(_, replica)| replica.stage == Stage::Started);
+                let started = record
+                    .replicas
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, replica)| matches!(replica.stage, Stage::Started | Stage::Kept));
                 for (at, replica) in started.filter(|_| ours || all) {
                     let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
                     let unit = StartedUnit { id: id.clone(), at, containers, ours };
@@ -199,7 +203,7 @@ impl Placer {
         self.with_any(now, |book| {
             let same = book.record(id).and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
                 let own = replica.members.iter().filter_map(|held| held.container.as_ref());
-                replica.stage == Stage::Started && own.eq(containers)
+                matches!(replica.stage, Stage::Started | Stage::Kept) && own.eq(containers)
             });
             if same {
                 book.vacate(id, at);

@@ -67,6 +67,8 @@ pub(crate) fn body(
         entrypoint: some(&run.entrypoint),
         env: (!run.environment.is_empty()).then(|| run.environment.clone()),
         hostname: run.hostname.as_ref().filter(|_| apart).map(ToString::to_string),
+        open_stdin: run.stdin_open.then_some(true),
+        tty: run.tty.then_some(true),
         user: run.user.as_ref().map(ToString::to_string),
         working_dir: run.working_dir.as_ref().map(ToString::to_string),
         stop_signal: run.stop_signal.as_ref().map(ToString::to_string),
@@ -191,11 +193,12 @@ mod tests {
         let sent = bodies(
             r#"{"image": "web:1", "stack": "Shop", "service": "web", "labels": {"a": "b"}, "ports": ["80:8080"],
                 "command": "serve 'two words' -x", "environment": {"A": "1", "constraint:zone": "=a"}, "restart": "on-failure:3",
-                "stop_signal": "SIGQUIT", "stop_timeout": 60, "resources": {"memory": "64MiB", "milli_cpu": 500}, "volumes": ["/a:/b:ro"]}"#,
+                "stop_signal": "SIGQUIT", "stop_timeout": 60, "tty": true, "stdin_open": true, "resources": {"memory": "64MiB", "milli_cpu": 500}, "volumes": ["/a:/b:ro"]}"#,
             false,
         );
         let sent = &sent[0];
         assert_eq!((&sent["StopSignal"], &sent["StopTimeout"]), (&"SIGQUIT".into(), &60.into()));
+        assert_eq!((&sent["Tty"], &sent["OpenStdin"]), (&true.into(), &true.into()));
         assert_eq!(sent["Cmd"], serde_json::json!(["serve", "two words", "-x"]));
         assert_eq!(sent["Env"], serde_json::json!(["A=1"]));
         assert_eq!((&sent["Labels"]["a"], &sent["Labels"][PLACEMENT_LABEL]), (&"b".into(), &"unit-0".into()));

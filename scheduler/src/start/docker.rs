@@ -22,7 +22,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use model::Text;
 pub(crate) use model::health::REQUEST_LABEL;
 use model::printable::printable;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use crate::place::inventory::PLACEMENT_LABEL;
@@ -42,6 +42,10 @@ const AUTH_HEADER: HeaderName = HeaderName::from_static("x-registry-auth");
 
 /// Longest wait for creating or starting: engines unpack and, on Windows, boot a kernel.
 const START_TIME: Duration = Duration::from_secs(30);
+
+/// Most images that are pulled at once on a host before they are needed: an engine extracts layers one after the other, and
+/// what runs there needs its network and its disk.
+const PULLS_AHEAD_MAX: usize = 2;
 
 /// Longest silence during a pull.
 const PULL_SILENCE: Duration = Duration::from_mins(2);
@@ -121,6 +125,8 @@ pub(crate) struct DockerEngine {
     stops: Arc<Semaphore>,
     /// For questions that it passes on to registries, so that no start waits for a registry that is away.
     registry_slots: Arc<Semaphore>,
+    /// For images that are pulled before they are needed.
+    pulls: Arc<Semaphore>,
     /// When it last answered anything.
     heard: Arc<Mutex<Option<Instant>>>,
 }
@@ -128,10 +134,10 @@ pub(crate) struct DockerEngine {
 impl DockerEngine {
     /// The engine there; nothing is asked of it yet.
     pub(crate) fn new(endpoint: Endpoint, certificates: Option<Certificates>) -> Self {
-        let [slots, stops, registry_slots] =
-            [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX].map(|places| Arc::new(Semaphore::new(places)));
+        let [slots, stops, registry_slots, pulls] = [REQUESTS_MAX, STOPS_MAX, REGISTRY_REQUESTS_MAX, PULLS_AHEAD_MAX]
+            .map(|places| Arc::new(Semaphore::new(places)));
         let engine = Engine::new(endpoint, certificates);
-        Self { engine, slots, stops, registry_slots, heard: Arc::default() }
+        Self { engine, slots, stops, registry_slots, pulls, heard: Arc::default() }
     }
 
     /// The same engine, asked only while `may_act` is true; otherwise the error is [`OVERTAKEN`].
@@ -337,6 +343,25 @@ impl DockerEngine {
             bearing(docker, credentials).inspect_registry_image(image, None).await
         });
         Ok(of_index(&index.await?.platforms))
+    }
+
+    /// Whether the engine has an image of this name.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn has_image(&self, image: &str) -> Result<bool, EngineError> {
+        match self.ask(ASK_TIME, |docker| async move { docker.inspect_image(image).await }).await {
+            Ok(_) => Ok(true),
+            Err(EngineError::Absent(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The turn to pull an image that is not needed yet, until it is dropped.
+    pub(crate) async fn turn_to_pull(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.pulls.acquire().await.ok()
     }
 
     /// Pulls an image and reports progress.

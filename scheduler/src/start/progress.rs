@@ -10,12 +10,16 @@ use crate::ledger::record::Replica;
 pub(crate) const PROGRESS_MAX: usize = 256;
 
 /// How far something got.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Progress {
     /// The host.
     pub host: Text,
-    /// The container.
+    /// The container; empty when the image is for several.
+    #[serde(skip_serializing_if = "is_empty")]
     pub container: Text,
+    /// The image that is pulled before its containers are created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Text>,
     /// What happens.
     pub status: String,
     /// The part of the image, when it is about one.
@@ -27,6 +31,10 @@ pub(crate) struct Progress {
     /// Bytes in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
+}
+
+fn is_empty(text: &Text) -> bool {
+    text.is_empty()
 }
 
 /// Where progress is sent.
@@ -42,12 +50,26 @@ pub(super) fn send_progress(sender: &ProgressSender, progress: Progress) {
 impl Progress {
     /// The progress of another job's container.
     pub(super) fn of_other(host: &Text, container: &Text, status: String) -> Self {
-        Self { host: host.clone(), container: container.clone(), status, layer: None, current: None, total: None }
+        Self { host: host.clone(), container: container.clone(), status, ..Self::default() }
     }
 
     pub(super) fn new(replica: &Replica, container: &Text, status: &str) -> Self {
         let (host, container) = (replica.host_name.clone(), container.clone());
-        Self { host, container, status: status.to_owned(), layer: None, current: None, total: None }
+        Self { host, container, status: status.to_owned(), ..Self::default() }
+    }
+
+    /// The progress of an image that is pulled before its containers are created.
+    pub(super) fn of_image(host: &Text, image: &Text, info: bollard::models::CreateImageInfo) -> Self {
+        let detail = info.progress_detail.unwrap_or_default();
+        Self {
+            host: host.clone(),
+            image: Some(image.clone()),
+            status: info.status.unwrap_or_default(),
+            layer: info.id,
+            current: detail.current,
+            total: detail.total,
+            ..Self::default()
+        }
     }
 
     pub(super) fn of_pull(replica: &Replica, container: &Text, info: bollard::models::CreateImageInfo) -> Self {

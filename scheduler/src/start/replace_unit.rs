@@ -86,14 +86,8 @@ impl StartJob {
         replica: &Replica,
         progress: &ProgressSender,
     ) -> Result<(), EngineError> {
+        self.stop_containers(replica, None, progress).await?;
         let (docker, _) = self.docker(&replica.host, false)?;
-        for held in replica.members.iter().rev() {
-            let Some(container) = &held.container else { continue };
-            let found = docker.find(container).await?;
-            if found.life.is_alive() {
-                self.stop(&docker, &found, (replica, &held.name), None, progress).await?;
-            }
-        }
         for at in order(request) {
             if let Some(container) = &replica.members[at].container {
                 docker.start(container).await?;

@@ -28,6 +28,7 @@ use crate::policy::Policy;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::start::endpoint::Endpoints;
+use crate::start::pull_ahead::{ImageOutcome, WantedImage};
 use crate::subject::Subject;
 
 /// Longest wait for something to happen; a busy machine is slow.
@@ -40,6 +41,9 @@ struct Played {
     created: AtomicUsize,
     /// How often it was asked about an image of a registry.
     asked: AtomicUsize,
+    /// How many images it pulls just now, and the most it did at once.
+    pulls: AtomicUsize,
+    most_pulls: AtomicUsize,
 }
 
 impl Played {
@@ -58,6 +62,10 @@ impl Played {
         lock(&self.containers).insert(name.to_owned(), container);
     }
 
+    fn state(&self, name: &str) -> String {
+        lock(&self.containers)[name]["State"]["Status"].as_str().unwrap_or_default().to_owned()
+    }
+
     fn names(&self) -> Vec<String> {
         lock(&self.containers).keys().cloned().collect()
     }
@@ -67,6 +75,27 @@ impl Played {
         let body = to_bytes(asked.into_body(), 1 << 20).await.unwrap();
         let path = uri.path().split('/').filter(|part| !part.is_empty() && !part.starts_with("v1."));
         let path: Vec<&str> = path.collect();
+        match (method.as_str(), &path[..]) {
+            ("GET", ["images", "present", "json"]) => return json!({ "Id": "sha256:00" }).to_string().into_response(),
+            ("GET", ["images", ..]) => return StatusCode::NOT_FOUND.into_response(),
+            ("POST", ["images", "create"]) => {
+                let now = played.pulls.fetch_add(1, Ordering::Relaxed) + 1;
+                played.most_pulls.fetch_max(now, Ordering::Relaxed);
+                sleep(Duration::from_millis(200)).await;
+                played.pulls.fetch_sub(1, Ordering::Relaxed);
+                let query = uri.query().unwrap_or_default();
+                if query.contains("slow") {
+                    sleep(LIMIT).await;
+                }
+                if query.contains("broken") {
+                    return json!({ "errorDetail": { "message": "no such manifest" } }).to_string().into_response();
+                }
+                let layer =
+                    json!({ "status": "Downloading", "id": "ab", "progressDetail": { "current": 1, "total": 2 } });
+                return layer.to_string().into_response();
+            }
+            _ => {}
+        }
         let mut containers = lock(&played.containers);
         let called = |containers: &BTreeMap<String, Value>, what: &str| {
             containers.iter().find(|(name, one)| *name == what || one["Id"] == what).map(|(name, _)| name.clone())
@@ -113,7 +142,10 @@ impl Played {
                         containers.remove(&name);
                         StatusCode::NO_CONTENT.into_response()
                     }
-                    ("POST", ["stop"]) => StatusCode::NO_CONTENT.into_response(),
+                    ("POST", ["stop"]) => {
+                        containers.get_mut(&name).unwrap()["State"] = json!({ "Status": "exited", "ExitCode": 143 });
+                        StatusCode::NO_CONTENT.into_response()
+                    }
                     _ => "".into_response(),
                 }
             }
@@ -539,4 +571,190 @@ async fn a_unit_that_failed_twice_on_a_host_is_started_on_another_one() {
         assert_eq!((one.names().len(), other.names().len()), hosts, "{times}");
         assert_eq!(starter.only_unit("web").unwrap().replaced.unwrap().times, times);
     }
+}
+
+/// A ledger in a folder, opened again after each death.
+async fn opened(folder: &std::path::Path, address: SocketAddr) -> Arc<Starter> {
+    let opening = async {
+        loop {
+            // Until the one before has let go of it.
+            if let Ok((journal, records)) = Journal::open(&folder.join("ledger"), Clock::start().now()) {
+                return starter(address, Ledger::on_disk(journal, records));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, opening).await.unwrap()
+}
+
+fn with_port(id: &str) -> Request {
+    let request = json!({ "id": id, "image": "i", "start": true, "ports": ["80:80"], "resources": { "memory": 5 } });
+    Request::parse(&serde_json::from_value(request).unwrap()).unwrap()
+}
+
+impl Starter {
+    async fn placed(self: &Arc<Self>, request: &Request) -> Placement {
+        let id = request.id.clone().unwrap();
+        self.place(request, &id, RequestCredentials::default(), None).await.unwrap()
+    }
+
+    fn stage(&self, id: &str) -> Option<Stage> {
+        self.only_unit(id).map(|unit| unit.stage)
+    }
+}
+
+#[tokio::test]
+async fn a_kept_unit_gives_its_room_to_another_one_and_is_started_again_as_it_was() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let (old, new) = (Text::from("old"), Text::from("new"));
+    starter.placed(&with_port("old")).await;
+    // There is room for one.
+    assert_eq!(starter.placed(&with_port("new")).await.state, "unplaceable");
+    for _ in 0..2 {
+        // The second time there is nothing to do.
+        starter.stop_units(&old, &[0], None, None).await.unwrap();
+        assert_eq!(played.state("old"), "exited");
+    }
+    let listed = starter.placer.placement("old", starter.clock.now()).unwrap();
+    assert_eq!(listed.placements[0].containers[0].state, "kept");
+    assert_eq!(starter.placed(&with_port("new")).await.state, "placed");
+    let refused = starter.start_kept(&old, &[0], None).await.unwrap_err().to_string();
+    assert!(refused.starts_with("old cannot be started again on one: "), "{refused}");
+    assert_eq!((starter.stage("old"), played.state("old")), (Some(Stage::Kept), "exited".to_owned()));
+    starter.stop_units(&new, &[0], None, None).await.unwrap();
+    for _ in 0..2 {
+        starter.start_kept(&old, &[0], None).await.unwrap();
+    }
+    assert_eq!((played.state("old"), played.state("new")), ("running".to_owned(), "exited".to_owned()));
+    assert_eq!(starter.only_unit("old").unwrap().members[0].container, Some("id-of-old".into()));
+    assert_eq!(played.created.load(Ordering::Relaxed), 2, "the same containers");
+    assert!(starter.start_kept(&new, &[0], None).await.is_err());
+    starter.remove_units(&new, &[0], None, None).await.unwrap();
+    assert_eq!(played.names(), ["old"]);
+    assert!(starter.only_unit("new").is_none());
+    let unknown = starter.stop_units(&new, &[0], None, None).await;
+    assert!(matches!(unknown, Err(Refusal::Unknown(_))), "{unknown:?}");
+    starter.release(&old, None, None, |_| ()).await.unwrap();
+    assert_eq!(played.names(), [""; 0]);
+}
+
+#[tokio::test]
+async fn memory_that_snapshots_count_of_a_kept_unit_is_free_until_it_runs() {
+    let (_played, address) = Played::start().await;
+    let inventories = Arc::new(Store::new(Inventory::default()));
+    inventories.publish(inventory(address, &json!([])));
+    let starter = starter_over(inventories.clone(), Ledger::new());
+    let old = Text::from("old");
+    starter.placed(&with_port("old")).await;
+    let show = |state: &str| {
+        let attempt = starter.only_unit("old").unwrap().attempt.unwrap();
+        let labels = json!({ PLACEMENT_LABEL: "old", REQUEST_LABEL: "old", ATTEMPT_LABEL: &*attempt });
+        let shown = json!([{ "name": "old", "uuid": "c", "host": "one", "state": state, "labels": labels,
+            "memory_reservation": 5, "ports": ["80:80"] }]);
+        inventories.publish(inventory(address, &shown));
+    };
+    let fits = || {
+        let request = Request { dry_run: true, ..with_port("new") };
+        starter.placer.place_request(&request, "new", starter.clock.now()).unwrap().state == "placed"
+    };
+    show("running");
+    assert!(!fits());
+    starter.placer.begin(&old, &[0], (&[Stage::Started], Stage::Stopping), starter.clock.now());
+    starter.placer.keep(&old, 0, starter.clock.now());
+    assert!(!fits(), "it is still shown as running");
+    show("stopped");
+    assert!(fits());
+    // By hand.
+    show("running");
+    assert!(!fits());
+    show("stopped");
+    starter.placer.take_again(&old, 0, starter.clock.now()).unwrap();
+    assert!(!fits());
+    show("running");
+    assert!(!fits());
+    starter.placer.put_aside(&old, 0, starter.clock.now());
+    show("stopped");
+    assert!(fits());
+    // Hosts that stopped containers are not shown of do not lose them.
+    inventories.publish(inventory(address, &json!([])));
+    assert!(fits());
+    assert_eq!(starter.stage("old"), Some(Stage::Kept));
+}
+
+#[tokio::test]
+async fn what_was_being_stopped_or_started_again_when_the_scheduler_died_is_gone_on_with() {
+    let (played, address) = Played::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let old = Text::from("old");
+    let first = opened(folder.path(), address).await;
+    first.placed(&with_port("old")).await;
+    first.placer.begin(&old, &[0], (&[Stage::Started], Stage::Stopping), first.clock.now());
+    first.placer.settled(&old).await.unwrap();
+    first.finish().await;
+    drop(first);
+    let second = opened(folder.path(), address).await;
+    assert_eq!(second.stage("old"), Some(Stage::Stopping));
+    let dry = Request { dry_run: true, ..with_port("new") };
+    let fits =
+        |starter: &Starter| starter.placer.place_request(&dry, "new", starter.clock.now()).unwrap().unplaced == 0;
+    assert!(!fits(&second), "its room is its own until it has ended");
+    second.resume();
+    let kept = async {
+        while second.stage("old") != Some(Stage::Kept) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, kept).await.unwrap();
+    second.finish().await;
+    drop(second);
+    let third = opened(folder.path(), address).await;
+    third.resume();
+    assert_eq!((third.stage("old"), played.state("old")), (Some(Stage::Kept), "exited".to_owned()));
+    assert!(fits(&third));
+    third.placer.take_again(&old, 0, third.clock.now()).unwrap();
+    third.placer.settled(&old).await.unwrap();
+    third.finish().await;
+    drop(third);
+    let fourth = opened(folder.path(), address).await;
+    assert!(!fits(&fourth));
+    fourth.resume();
+    fourth.is_started("old").await;
+    assert_eq!((played.state("old"), played.created.load(Ordering::Relaxed)), ("running".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn images_are_pulled_ahead_two_at_a_time_on_a_host_and_each_says_what_became_of_it() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let wanted = |image: &str, always| WantedImage { host: "u".into(), image: image.into(), always };
+    let all = ["a", "b", "present", "broken", "c"].map(|image| wanted(image, false));
+    let (sender, mut progress) = tokio::sync::mpsc::channel(100);
+    let (none, stop) = (RequestCredentials::default(), CancellationToken::new());
+    let outcomes = starter.pull_ahead(&all, &none, &Some(sender), &stop).await;
+    let expected = |at: usize| match at {
+        2 => ImageOutcome::Present,
+        3 => ImageOutcome::Failed(EngineError::Failed("no such manifest".to_owned())),
+        _ => ImageOutcome::Pulled,
+    };
+    assert_eq!(outcomes, (0..5).map(expected).collect::<Vec<_>>());
+    assert_eq!(played.most_pulls.load(Ordering::Relaxed), 2);
+    let mut said = Vec::new();
+    while let Ok(one) = progress.try_recv() {
+        said.push(serde_json::to_string(&one).unwrap());
+    }
+    let line = r#"{"host":"one","image":"a","status":"Downloading","layer":"ab","current":1,"total":2}"#;
+    assert!(said.iter().any(|one| one == line), "{said:?}");
+    let nowhere = WantedImage { host: "gone".into(), ..wanted("a", true) };
+    let outcomes = starter.pull_ahead(&[wanted("present", true), nowhere], &none, &None, &stop).await;
+    assert_eq!(outcomes[0], ImageOutcome::Pulled);
+    assert!(matches!(&outcomes[1], ImageOutcome::Failed(EngineError::Refused(_))), "{outcomes:?}");
+    // Given up while it lasts.
+    let slow = [wanted("slow", false)];
+    let pulling = starter.pull_ahead(&slow, &none, &None, &stop);
+    let (outcomes, ()) = tokio::join!(pulling, async {
+        sleep(Duration::from_millis(300)).await;
+        stop.cancel();
+    });
+    assert!(matches!(&outcomes[0], ImageOutcome::Failed(error) if error.to_string().contains("given up")));
 }

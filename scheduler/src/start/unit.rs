@@ -48,6 +48,9 @@ impl StartJob {
                 return (tried, true);
             }
             match replica.stage {
+                Stage::Stopping => {
+                    return (tried, self.stop_and_keep(at, &replica, options.grace, progress).await);
+                }
                 Stage::Restarting => return (tried, self.restart((&request, &replica), at, progress).await),
                 Stage::Replacing if self.replace(at, &replica, progress).await => {
                     fresh = true;

@@ -282,6 +282,7 @@ impl World {
                 json!({
                     "name": dice.one(&[blue, host]), "uuid": uuid, "agent_ip": dice.one(&["192.0.2.66", "192.0.2.1"]),
                     "environment": environment, "health_checks": dice.one(&["made", "suspect"]), "tenant_of_host": "red",
+                    "state": dice.one(&["active", "inactive", "deactivating"]), "intended_state": "cordoned by red",
                     "labels": {"io.rancher.scheduler.ips": "192.0.2.1", "io.berth.admin/tenant": "red", "tenant": "red"}, "memory": 1_000_000,
                     "published": {"partial": dice.in_percent(10), "leaving": dice.in_percent(10), "lease": 0},
                 }),

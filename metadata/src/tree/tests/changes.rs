@@ -53,7 +53,7 @@ fn waiting_compares_the_plain_value() {
                 "waits".to_owned()
             }
         }
-        Outcome::Hold(_) | Outcome::Changes(_) => panic!("{target} is answered otherwise"),
+        Outcome::Hold(_) | Outcome::Changes(_) | Outcome::Balancer(_) => panic!("{target} is answered otherwise"),
     };
     for (target, expected) in [
         ("/latest/name?wait=true&value=prod", "waits"),

@@ -9,6 +9,9 @@ use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::place::invalid::Invalid;
 use crate::place::request::limits::GRACE_MAX;
 
+/// Label of a container that is not started again when it has ended.
+const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
+
 const SERVICE_KEYS: &[&str] = &[
     "command",
     "container_name",
@@ -19,28 +22,35 @@ const SERVICE_KEYS: &[&str] = &[
     "dns_search",
     "entrypoint",
     "environment",
+    "expose",
     "hostname",
     "image",
     "isolation",
     "labels",
+    "links",
     "mem_limit",
     "mem_reservation",
+    "net",
     "network_mode",
     "networks",
     "platform",
     "ports",
     "restart",
     "scale",
+    "stdin_open",
     "stop_grace_period",
     "stop_signal",
+    "tty",
     "user",
     "volumes",
+    "volumes_from",
     "working_dir",
 ];
 
 impl Compose<'_> {
-    pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Value, Invalid> {
+    pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         service.only(SERVICE_KEYS)?;
+        expose(service)?;
         let mut draft: Draft = Vec::new();
         let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
         let full = format!("{}-{name}", self.stack);
@@ -59,6 +69,10 @@ impl Compose<'_> {
         for key in ["hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
             put(key, service.text(key)?.map(Value::Text));
         }
+        for key in ["stdin_open", "tty"] {
+            put(key, truth(service, key)?);
+        }
+        put("volumes_from", volumes_from(service)?);
         if let Some(text) = service.text("stop_grace_period")? {
             let longest = GRACE_MAX.cast_signed();
             let expected = || format!("a time such as 10s or 1m30s, at most {longest}s");
@@ -80,7 +94,11 @@ impl Compose<'_> {
         let mut labels = service.pairs("labels")?;
         put("ports", Some(ports(service)?));
         put("volumes", Some(volumes(service)?));
-        put("network", network(service)?.map(Value::Text));
+        let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
+        match network(service)? {
+            Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),
+            mode => put("network", mode.map(Value::Text)),
+        }
         let mut resources: Draft = Vec::new();
         let mut limits: Draft = Vec::new();
         resources.extend(service.get("mem_reservation").map(|value| ("memory".into(), value.clone())));
@@ -114,6 +132,10 @@ impl Compose<'_> {
                 put("restart", Some(restart(&policy)?));
             }
         }
+        let is_true = |value: &Value| value.as_bool() == Some(true) || value.as_str() == Some("true");
+        if labels.iter().any(|(key, value)| &**key == START_ONCE_LABEL && is_true(value)) {
+            put("restart", Some("no".into()));
+        }
         put("labels", Some(Map::new(labels).into()));
         put("resources", Some(Map::new(resources).into()));
         put("limits", Some(Map::new(limits).into()));
@@ -123,7 +145,7 @@ impl Compose<'_> {
             }
             count => put("count", count),
         }
-        Ok(Map::new(draft).into())
+        Ok(draft)
     }
 }
 
@@ -170,16 +192,79 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
 }
 
 fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
-    if let Some(mode) = service.text("network_mode")? {
-        return if mode.contains(':') {
-            Err(Invalid::new(service.at("network_mode"), format!("{mode} is not supported"), "a network by name"))
-        } else {
+    for key in ["network_mode", "net"] {
+        let Some(mode) = service.text(key)? else { continue };
+        let is_known = !mode.contains(':') || mode.starts_with("service:") || mode.starts_with("container:");
+        return if is_known {
             Ok(Some(mode))
+        } else {
+            Err(Invalid::new(service.at(key), format!("{mode} is not supported"), "a network by name, or service:NAME"))
         };
     }
     match service.get("networks") {
         None => Ok(None),
         Some(Value::List(items)) if items.len() == 1 && items[0].as_text().is_some() => Ok(items[0].as_text().cloned()),
         Some(_) => Err(unsupported(service.at("networks"), &["a list with one network that the engines have"])),
+    }
+}
+
+/// Other services whose names it uses. DNS answers every service's own name, so there is nothing to do but to wait for them.
+pub(super) fn links(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
+    let mut names = Vec::new();
+    for (at, text) in texts(service, "links")?.into_iter().enumerate() {
+        let (name, alias) = text.split_once(':').unwrap_or((&text, &text));
+        if name != alias {
+            let expected = format!("{name}, by which DNS finds it");
+            return Err(Invalid::new(
+                service.at(&format!("links[{at}]")),
+                format!("the alias {alias} is not supported"),
+                expected,
+            ));
+        }
+        names.push(name.into());
+    }
+    Ok(names)
+}
+
+/// Checks the ports that other containers may use. They need nothing done: no engine keeps containers apart by port.
+fn expose(service: &Section<'_>) -> Result<(), Invalid> {
+    let fine = |text: &str| {
+        let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let number = |text: &str| text.parse::<u16>().ok();
+        matches!(protocol, "tcp" | "udp" | "sctp")
+            && number(first).zip(number(last)).is_some_and(|(a, b)| 0 < a && a <= b)
+    };
+    match texts(service, "expose")?.iter().enumerate().find(|(_, text)| !fine(text)) {
+        None => Ok(()),
+        Some((at, text)) => {
+            Err(Invalid::new(service.at(&format!("expose[{at}]")), format!("found {text:?}"), "a port such as 80/tcp"))
+        }
+    }
+}
+
+fn volumes_from(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+    let items = texts(service, "volumes_from")?;
+    Ok((!items.is_empty()).then(|| Value::list(items.into_iter().map(Value::Text))))
+}
+
+fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+    match service.get(key) {
+        None => Ok(None),
+        Some(Value::Bool(value)) => Ok(value.then_some(true.into())),
+        Some(other) => Err(Invalid::new(service.at(key), format!("found {}", other.kind()), "true or false")),
+    }
+}
+
+/// A list of texts or numbers.
+fn texts(service: &Section<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
+    let text = |(at, item): (usize, &Value)| {
+        let text = crate::place::hosts::label(&(key.into(), item.clone())).map(|(_, text)| text);
+        text.ok_or_else(|| Invalid::new(service.at(&format!("{key}[{at}]")), format!("found {}", item.kind()), "text"))
+    };
+    match service.get(key) {
+        None => Ok(Vec::new()),
+        Some(Value::List(items)) => items.iter().enumerate().map(text).collect(),
+        Some(other) => Err(Invalid::new(service.at(key), format!("found {}", other.kind()), "a list")),
     }
 }

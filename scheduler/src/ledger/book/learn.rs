@@ -214,7 +214,7 @@ impl Book {
     /// Remembers the fence under which a unit is promised.
     pub(in crate::ledger) fn note_fence(&mut self, id: &Text, replica: &Replica) {
         if let Some(mirror) = &mut self.mirror
-            && replica.stands()
+            && replica.has_room()
         {
             let fence = mirror.foreign_fence(&replica.host);
             mirror.seen.entry(id.clone()).or_default().insert(place_of(replica), fence);

@@ -81,7 +81,7 @@ impl Book {
         if !ours && !was_foreign {
             mirror.doubt_places(id, revision);
         }
-        let places = record.replicas.iter().filter(|replica| replica.stands()).map(place_of).collect();
+        let places = record.replicas.iter().filter(|replica| replica.has_room()).map(place_of).collect();
         if mirror.is_orphan(&owner) {
             mirror.orphans.insert(id.clone());
         } else {

@@ -129,7 +129,7 @@ fn unusable(path: &Path, error: io::Error) -> KeyError {
 }
 
 /// The key in the file; `None` when there is no file.
-fn read(path: &Path) -> Result<Option<LedgerKey>, KeyError> {
+pub(crate) fn read(path: &Path) -> Result<Option<LedgerKey>, KeyError> {
     let file = match platform::file::open_regular(path) {
         Ok(file) => file,
         Err(platform::file::OpenError::Missing { .. }) => return Ok(None),

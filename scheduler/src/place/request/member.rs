@@ -72,10 +72,14 @@ pub(crate) struct RunOptions {
     pub(crate) volumes_from: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub(crate) restart: Option<Text>,
+    /// Whether its input stays open while no client is attached.
+    pub(crate) stdin_open: bool,
     /// The signal that asks it to end; `None` for the image's own.
     pub(crate) stop_signal: Option<Text>,
     /// How many seconds it has to end before it is killed; `None` as the engine has it, 10.
     pub(crate) stop_timeout: Option<i64>,
+    /// Whether it has a terminal.
+    pub(crate) tty: bool,
     /// Who it runs as.
     pub(crate) user: Option<Text>,
     /// Folders and volumes, as in `docker run --volume`.
@@ -110,8 +114,10 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "ports",
     "resources",
     "restart",
+    "stdin_open",
     "stop_signal",
     "stop_timeout",
+    "tty",
     "user",
     "volumes",
     "volumes_from",
@@ -204,8 +210,10 @@ impl<'a> Fields<'a> {
             network_from: self.text("network_from")?,
             volumes_from: self.texts("volumes_from")?,
             restart,
+            stdin_open: self.truth("stdin_open")?,
             stop_signal: self.text("stop_signal")?,
             stop_timeout: self.int("stop_timeout", 0, GRACE_MAX.cast_signed())?,
+            tty: self.truth("tty")?,
             user: self.text("user")?,
             volumes: self.volumes()?,
             working_dir: self.text("working_dir")?,

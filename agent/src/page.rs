@@ -1,0 +1,112 @@
+//! The page that people look at: serving it, and the command that opens it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use clap::Args;
+use model::Snapshot;
+use platform::console;
+use process::{Failure, Launch};
+use source::Store;
+use tracing::{info, warn};
+use ui::{Listen, Sources, UiOptions};
+
+/// Binds the address of the page.
+///
+/// The default address may be taken by a neighbour; the services are worth more than the page.
+///
+/// # Errors
+///
+/// Fails if an address that was given cannot be used.
+pub(crate) fn bind(options: &UiOptions) -> Result<Option<TcpListener>, Failure> {
+    let Listen::At(address) = options.listen() else { return Ok(None) };
+    match platform::socket::tcp_listener(address) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if options.ui.is_none() => {
+            warn!("no page to look at: {error} (--ui ADDRESS:PORT, or --ui none)");
+            Ok(None)
+        }
+        Err(error) => Err(format!("--ui {address}: {error}").into()),
+    }
+}
+
+/// Serves the page over the other parts of the process.
+///
+/// # Errors
+///
+/// Fails if the token cannot be read.
+pub(crate) fn serve(
+    launch: &mut Launch,
+    options: &UiOptions,
+    listener: TcpListener,
+    snapshots: Arc<Store<Snapshot>>,
+    scheduler: Router,
+) -> Result<(), Failure> {
+    let address = listener.local_addr()?;
+    let (readiness, pages) = (launch.readiness.clone(), launch.pages());
+    let server = ui::Server::new(options, address.port(), Sources { snapshots, readiness, pages, scheduler })?;
+    info!(service = "ui", %address, "serving");
+    launch.spawn("the page", server.run(listener, launch.stop.clone()));
+    Ok(())
+}
+
+/// Open the page of the agent on this host in a browser, or print its address
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  agent ui
+  agent ui --print --token-file /etc/berth/ui.token")]
+pub(crate) struct Ui {
+    /// Address of the page
+    #[arg(long = "ui", value_name = "ADDRESS", env = "BERTH_UI", default_value_t = ui::DEFAULT)]
+    address: SocketAddr,
+    /// The file that the agent has as --ui-token-file: the address then works once, within two minutes
+    #[arg(long, value_name = "FILE", env = "BERTH_UI_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+    /// Only print the address
+    #[arg(long)]
+    print: bool,
+}
+
+impl Ui {
+    pub(crate) fn run(self) -> ExitCode {
+        crate::enroll::finish(self.open())
+    }
+
+    fn open(&self) -> Result<String, Failure> {
+        let mut address = format!("http://{}/ui/", self.address);
+        if let Some(path) = &self.token_file {
+            let token = process::token::read(path)?;
+            let mut random = [0; ui::ticket::RANDOM];
+            getrandom::fill(&mut random)?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+            address = format!("{address}?t={}", ui::ticket::ticket(&token, i64::try_from(now)?, &random));
+        }
+        if !self.print {
+            let answers = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME);
+            answers.map_err(|error| {
+                format!(
+                    "no page at http://{}/ui/: {error}; start one with `agent up`, or name its address with --ui",
+                    self.address
+                )
+            })?;
+            let (program, arguments) = BROWSER;
+            let mut browser = Command::new(if console::OF_WINDOWS { "explorer.exe" } else { program });
+            let opened = browser.args(arguments).arg(&address);
+            let opened = opened.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            if opened.is_ok() {
+                return Ok(format!("Opening {address}\n"));
+            }
+        }
+        Ok(format!("{address}\n"))
+    }
+}
+
+/// Longest wait for a connection to the page, which is on this machine.
+const ANSWER_TIME: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// What opens an address in the browser that a person has chosen, where there is one.
+const BROWSER: (&str, [&str; 0]) = ("xdg-open", []);

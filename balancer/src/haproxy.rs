@@ -1,0 +1,336 @@
+//! A plan as the text of HAProxy's configuration (2.6 or newer).
+//!
+//! Hosts, paths and names are checked before they are in a plan, so that nothing in it ends a line, a word or quotes.
+
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+
+use model::Defect;
+use model::lb::{Backend, HostPattern, LbPlan, Place, Port, Protocol, Route, Stickiness, StickyMode};
+
+/// What is the same for all backends: the predecessor's times, and a second try on another member where nothing was sent.
+const DEFAULTS: &str = "\
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 50s
+    timeout server 50s
+    option redispatch 1
+    retries 3
+    retry-on conn-failure empty-response
+    balance roundrobin
+    default-server init-addr none
+";
+
+/// What the text says besides the plan.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The folder with a file `NAME.pem` for each certificate, chain and key in it.
+    pub certificates: Option<PathBuf>,
+    /// The socket for operators and programs.
+    pub socket: Option<PathBuf>,
+    /// The only address that is listened on, instead of all.
+    pub bind: Option<std::net::IpAddr>,
+}
+
+/// The text, and what of the plan is not in it.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The text.
+    pub text: String,
+    /// What is left out.
+    pub defects: Vec<Defect>,
+}
+
+impl Configuration {
+    /// The configuration of a plan; `at` is the path of the balancer's service.
+    pub fn of(plan: &LbPlan, at: &str, options: &Options) -> Self {
+        let mut made = Self { text: String::new(), defects: Vec::new() };
+        // Writing to a string cannot fail.
+        let _ = made.write(plan, at, options);
+        made
+    }
+
+    fn write(&mut self, plan: &LbPlan, at: &str, options: &Options) -> fmt::Result {
+        let certificates = certificates(plan, options);
+        self.text.push_str("# Written by berth: what is changed here is lost\nglobal\n    maxconn 4096\n");
+        if let Some(socket) = &options.socket {
+            writeln!(
+                self.text,
+                "    stats socket {} mode 600 level admin expose-fd listeners",
+                quoted(&socket.display())
+            )?;
+        }
+        self.text.push_str("    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets\n\n");
+        self.text.push_str(DEFAULTS);
+        if plan.config.is_some() {
+            self.left_out(format!("{at}/lb_config/config"), "lines for HAProxy are not merged yet");
+        }
+        if plan.backends.iter().any(|backend| backend.members.iter().any(|one| matches!(one.place, Place::Name(..)))) {
+            self.text.push_str("\nresolvers berth\n    parse-resolv-conf\n");
+        }
+        for port in &plan.ports {
+            if port.protocol.ends_tls() && certificates.is_empty() {
+                let problem = format!("port {} ends TLS and there is no certificate for it", port.number);
+                self.left_out(format!("{at}/lb_config/certs"), problem);
+                continue;
+            }
+            self.frontend(plan, port, &certificates, options)?;
+            for route in &port.routes {
+                self.backend(plan, port, &plan.backends[route.backend])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frontend(&mut self, plan: &LbPlan, port: &Port, certificates: &str, options: &Options) -> fmt::Result {
+        let bind = options.bind.map_or_else(|| "*".to_owned(), |address| address.to_string());
+        write!(self.text, "\nfrontend berth_{0}\n    bind {bind}:{0}", port.number)?;
+        if port.protocol.ends_tls() {
+            write!(self.text, " ssl{certificates}")?;
+            if plan.default_certificate.is_none() {
+                self.text.push_str(" strict-sni");
+            }
+        }
+        match port.protocol {
+            Protocol::Http => self.text.push_str("\n    option forwardfor\n"),
+            Protocol::Https => {
+                self.text.push_str(" alpn h2,http/1.1\n    option forwardfor\n    http-request set-header X-Forwarded-Proto https\n");
+            }
+            Protocol::Tcp | Protocol::Tls => self.text.push_str("\n    mode tcp\n"),
+            Protocol::Sni => self.text.push_str(
+                "\n    mode tcp\n    tcp-request inspect-delay 5s\n    tcp-request content accept if { req.ssl_hello_type 1 }\n",
+            ),
+        }
+        for route in &port.routes {
+            let name = &plan.backends[route.backend].name;
+            match condition(port.protocol, route) {
+                Some(condition) => writeln!(self.text, "    use_backend {name} if {condition}")?,
+                None => {
+                    writeln!(self.text, "    default_backend {name}")?;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn backend(&mut self, plan: &LbPlan, port: &Port, backend: &Backend) -> fmt::Result {
+        writeln!(self.text, "\nbackend {}", backend.name)?;
+        let sticky = plan.stickiness.as_ref().filter(|_| port.protocol.is_http());
+        if !port.protocol.is_http() {
+            self.text.push_str("    mode tcp\n");
+        }
+        if let Some(policy) = sticky {
+            self.cookie(policy)?;
+        }
+        for (number, member) in backend.members.iter().enumerate() {
+            write!(self.text, "    server s{} {} weight {}", number + 1, member.place, member.weight)?;
+            if matches!(member.place, Place::Name(..)) {
+                self.text.push_str(" resolvers berth");
+            }
+            self.text.push('\n');
+        }
+        Ok(())
+    }
+
+    fn cookie(&mut self, policy: &Stickiness) -> fmt::Result {
+        let mode = match policy.mode {
+            StickyMode::Insert => "insert",
+            StickyMode::Rewrite => "rewrite",
+            StickyMode::Prefix => "prefix",
+        };
+        write!(self.text, "    cookie {} {mode}", policy.cookie)?;
+        let is_insert = policy.mode == StickyMode::Insert;
+        for (word, is) in [
+            ("indirect", policy.indirect && policy.mode != StickyMode::Rewrite),
+            ("nocache", policy.nocache),
+            ("postonly", policy.postonly && is_insert),
+        ] {
+            if is {
+                write!(self.text, " {word}")?;
+            }
+        }
+        if let Some(domain) = &policy.domain {
+            write!(self.text, " domain {domain}")?;
+        }
+        // Values come of address and port, so that all balancers agree.
+        if policy.mode == StickyMode::Rewrite {
+            self.text.push('\n');
+        } else {
+            self.text.push_str(" dynamic\n    dynamic-cookie-key berth\n");
+        }
+        Ok(())
+    }
+
+    fn left_out(&mut self, at: String, problem: impl Into<String>) {
+        self.defects.push(Defect::ignored(at, problem));
+    }
+}
+
+/// The condition of a rule; `None` for one that everything matches.
+fn condition(protocol: Protocol, route: &Route) -> Option<String> {
+    if !protocol.has_hosts() {
+        return None;
+    }
+    let sample = if protocol.is_http() { "hdr(host),field(1,:)" } else { "req.ssl_sni" };
+    let host = match &route.host {
+        HostPattern::Any => None,
+        HostPattern::Exact(name) => Some(format!("{{ {sample} -i {name} }}")),
+        HostPattern::Suffix(suffix) => Some(format!("{{ {sample} -m end -i {suffix} }}")),
+        HostPattern::Prefix(prefix) => Some(format!("{{ {sample} -m beg -i {prefix} }}")),
+    };
+    let path = (!route.path.is_empty()).then(|| format!("{{ path_beg -i {} }}", quoted(&route.path)));
+    match (host, path) {
+        (Some(host), Some(path)) => Some(format!("{host} {path}")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A word in single quotes, within which HAProxy reads everything as it is written.
+fn quoted(word: &dyn fmt::Display) -> String {
+    format!("'{}'", word.to_string().replace(['\'', '\n', '\r', '\0'], ""))
+}
+
+/// The words of `bind` for the certificates, the default one first.
+fn certificates(plan: &LbPlan, options: &Options) -> String {
+    let Some(folder) = &options.certificates else { return String::new() };
+    let default = plan.default_certificate.iter();
+    let names = default.chain(plan.certificates.iter().filter(|name| Some(*name) != plan.default_certificate.as_ref()));
+    names.map(|name| format!(" crt {}", quoted(&folder.join(format!("{name}.pem")).display()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use model::Map;
+    use model::lb::{Viewpoint, find};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn configuration(config: &Value) -> Configuration {
+        let objects = [
+            json!({"metadata_kind": "service", "uuid": "lb", "name": "lb", "stack_name": "edge", "lb_config": config}),
+            json!({"metadata_kind": "service", "uuid": "web", "name": "web", "stack_name": "shop"}),
+            json!({"metadata_kind": "container", "uuid": "c", "name": "c", "primary_ip": "192.0.2.1", "state": "running"}),
+            json!({"metadata_kind": "serviceContainerLink", "service_uuid": "web", "service_name": "web", "container_uuid": "c"}),
+            json!({"metadata_kind": "service", "uuid": "ext", "name": "ext", "stack_name": "shop", "kind": "externalService",
+                   "hostname": "www.example.org"}),
+        ];
+        let objects = objects.into_iter().map(|object| serde_json::from_value::<Map>(object).unwrap());
+        let snapshot = model::objects::read(objects).0;
+        let plan = LbPlan::of(&snapshot, find(&snapshot, "edge/lb").unwrap(), &Viewpoint::default());
+        Configuration::of(&plan, "services/edge/lb", &Options::default())
+    }
+
+    /// What HAProxy says of a configuration; `None` where there is no HAProxy.
+    fn refused(text: &str) -> Option<String> {
+        let program = Command::new("haproxy")
+            .args(["-c", "-f", "/dev/stdin"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        assert!(program.is_ok() || std::env::var_os("CI").is_none_or(|value| value != "true"), "haproxy is missing");
+        let mut program = program.ok()?;
+        program.stdin.take()?.write_all(text.as_bytes()).ok()?;
+        let ended = program.wait_with_output().ok()?;
+        let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+        Some(if ended.status.success() { String::new() } else { errors })
+    }
+
+    #[test]
+    fn haproxy_takes_what_is_written() {
+        let rule = |more: Value| {
+            let mut rule = json!({"source_port": 80, "service": "shop/web", "target_port": 8080});
+            for (key, value) in more.as_object().unwrap() {
+                rule[key] = value.clone();
+            }
+            rule
+        };
+        let config = json!({
+            "port_rules": [
+                rule(json!({"hostname": "www.example.org", "path": "/a(b)[c]{d}$&|;<>~!,%"})),
+                rule(json!({"hostname": "*.example.org", "backend_name": "wild"})),
+                rule(json!({"hostname": "example.*", "weight": 0})),
+                rule(json!({"service": "shop/ext"})),
+                rule(json!({"source_port": 6379, "protocol": "tcp"})),
+                rule(json!({"source_port": 443, "protocol": "sni", "hostname": "a.example.org"})),
+                rule(json!({"source_port": 444, "protocol": "sni", "hostname": "*.example.org"})),
+            ],
+            "stickiness_policy": {"mode": "insert", "cookie": "SESSION", "indirect": true, "nocache": true},
+        });
+        let made = configuration(&config);
+        assert_eq!(made.defects, []);
+        assert_eq!(refused(&made.text).unwrap_or_default(), "", "{}", made.text);
+        for line in [
+            "use_backend wild if { hdr(host),field(1,:) -m end -i .example.org }",
+            "server s1 192.0.2.1:8080 weight 1\n",
+            "server s1 www.example.org:8080 weight 1 resolvers berth",
+        ] {
+            assert!(made.text.contains(line), "{line}\n{}", made.text);
+        }
+    }
+
+    /// Bytes that a small generator makes, among them all that ends words, lines and quotes.
+    fn hostile(seed: &mut u64) -> String {
+        const PARTS: [&str; 24] = [
+            "a",
+            "b",
+            "example.org",
+            "*.",
+            ".*",
+            "*",
+            "/",
+            "'",
+            "\"",
+            "\\",
+            "\n",
+            "\0",
+            "#",
+            " ",
+            "`",
+            "}",
+            "{",
+            "é",
+            "if",
+            "%",
+            "$",
+            "-f",
+            "berth",
+            "b1",
+        ];
+        let mut next = |most: u64| {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (*seed >> 33) % most
+        };
+        let length = next(5);
+        (0..length).map(|_| PARTS[usize::try_from(next(24)).unwrap()]).collect()
+    }
+
+    #[test]
+    fn hostile_rules_never_make_an_invalid_file() {
+        let mut seed = 1;
+        for round in 0..100 {
+            let mut rules: Vec<_> = (0..20)
+                .map(|number| {
+                    json!({
+                        "source_port": 80 + number % 3, "service": "shop/web", "target_port": 1,
+                        "hostname": hostile(&mut seed), "path": format!("/{}", hostile(&mut seed)),
+                        "backend_name": hostile(&mut seed), "protocol": if number % 3 == 2 { "sni" } else { "http" },
+                    })
+                })
+                .collect();
+            rules.push(json!({"source_port": 80, "service": "shop/web", "target_port": 1, "hostname": "good.example.org", "path": "/good"}));
+            let policy = json!({"mode": "insert", "cookie": hostile(&mut seed), "domain": hostile(&mut seed)});
+            let made = configuration(
+                &json!({"port_rules": rules, "stickiness_policy": policy, "certs": [hostile(&mut seed)]}),
+            );
+            assert!(made.text.contains("good.example.org } { path_beg -i '/good' }"), "{round}: {}", made.text);
+            assert_eq!(refused(&made.text).unwrap_or_default(), "", "{round}: {}", made.text);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The members of a backend, and those that are left out, with the reason.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use super::plan::{Planned, Viewpoint, find};
+use crate::entity::{Container, Entity as _, Service, texts};
+use crate::members::unhealthy;
+use crate::reach::Unreachable;
+use crate::snapshot::Snapshot;
+use crate::value::{Text, Value};
+
+/// Where a member is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// At this address.
+    Address(SocketAddr),
+    /// At this name, which the proxy asks DNS for.
+    Name(Text, u16),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+/// What a backend leads to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Member {
+    /// Where it is; no two members of a backend are at one place.
+    pub place: Place,
+    /// Its share; 0 gets no new clients.
+    pub weight: u16,
+    /// Its name.
+    pub name: Text,
+}
+
+/// What a backend does not lead to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: Text,
+    /// Why.
+    pub reason: Text,
+    /// Where it was, if it is about to stop: those who are there may finish.
+    pub draining: Option<Place>,
+}
+
+/// Which of the containers a balancer uses (`io.rancher.lb_service.target`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Locality {
+    Any,
+    Only,
+    Prefer,
+}
+
+/// Finds members in a snapshot.
+pub(super) struct Finder<'s> {
+    pub(super) snapshot: &'s Snapshot,
+    pub(super) view: &'s Viewpoint,
+    pub(super) locality: Locality,
+    here: OnceCell<HashSet<IpAddr>>,
+}
+
+impl<'s> Finder<'s> {
+    pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
+        Self { snapshot, view, locality, here: OnceCell::new() }
+    }
+
+    /// Adds what a rule leads to.
+    pub(super) fn find(&self, planned: &Planned, members: &mut Vec<Member>, left_out: &mut Vec<LeftOut>) {
+        let Some(port) = planned.rule.target_port else { return };
+        let weight = planned.rule.weight;
+        if let Some(container) = &planned.container {
+            self.add(&[container], port, weight, members, left_out);
+        }
+        let mut seen: HashSet<&Text> = HashSet::new();
+        let mut open: Vec<&Arc<Service>> = planned.targets.iter().rev().collect();
+        while let Some(service) = open.pop() {
+            // Aliases may lead in a circle.
+            if !seen.insert(service.id()) {
+                continue;
+            }
+            match service.kind() {
+                _ if matches!(
+                    service.fields().text("state").map_or("", |state| state),
+                    "inactive" | "deactivating" | "removed" | "removing"
+                ) => {}
+                "externalService" => external(service, port, weight, members),
+                "dnsService" => open.extend(service.links().iter().filter_map(|(link, _)| find(self.snapshot, link))),
+                _ => self.add_members(service, port, weight, members, left_out),
+            }
+        }
+    }
+
+    fn add_members(
+        &self,
+        service: &Service,
+        port: u16,
+        weight: u16,
+        members: &mut Vec<Member>,
+        left_out: &mut Vec<LeftOut>,
+    ) {
+        let all = service.members().iter().filter_map(|uuid| self.snapshot.containers.get(uuid));
+        let (running, others): (Vec<_>, Vec<_>) = all.partition(|container| container.runs());
+        let well = self.snapshot.well(service, &running, self.view.panic_threshold);
+        let is_well = |container: &&Arc<Container>| well.iter().any(|one| Arc::ptr_eq(one, container));
+        for container in running.iter().copied().filter(|container| !is_well(container)).chain(others) {
+            let reason = unhealthy(container).unwrap_or("it does not run");
+            let draining = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
+            left_out.push(LeftOut { name: name(container), reason: reason.into(), draining });
+        }
+        let local: Vec<_> = well.iter().copied().filter(|container| self.is_local(container)).collect();
+        let used = match self.locality {
+            Locality::Any => &well,
+            Locality::Prefer if local.is_empty() => &well,
+            Locality::Only | Locality::Prefer => &local,
+        };
+        for container in well.iter().filter(|container| !used.iter().any(|one| Arc::ptr_eq(one, container))) {
+            let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
+            left_out.push(LeftOut { name: name(container), reason, draining: None });
+        }
+        self.add(used, port, weight, members, left_out);
+    }
+
+    fn add(
+        &self,
+        containers: &[&Arc<Container>],
+        port: u16,
+        weight: u16,
+        members: &mut Vec<Member>,
+        left_out: &mut Vec<LeftOut>,
+    ) {
+        for container in containers {
+            match self.place(container, port) {
+                Ok(place) => members.push(Member { place, weight, name: name(container) }),
+                Err(why) => {
+                    let reason = why.map_or("it has no address", Unreachable::reason).into();
+                    left_out.push(LeftOut { name: name(container), reason, draining: None });
+                }
+            }
+        }
+    }
+
+    fn place(&self, container: &Container, port: u16) -> Result<Place, Option<Unreachable>> {
+        let is_here = |address: IpAddr| self.here().contains(&address);
+        self.snapshot.port_from_here(container, port, &is_here).map(Place::Address)
+    }
+
+    /// The addresses of this host's running containers, which are only needed where hosts say which of theirs are routed.
+    fn here(&self) -> &HashSet<IpAddr> {
+        self.here.get_or_init(|| {
+            let own = self.snapshot.containers.values().filter(|one| one.runs() && self.snapshot.is_local(one));
+            own.flat_map(|one| one.addresses()).collect()
+        })
+    }
+
+    fn is_local(&self, container: &Container) -> bool {
+        match &self.view.host {
+            Some(host) => container.host_uuid() == Some(host),
+            None => self.snapshot.is_local(container),
+        }
+    }
+}
+
+fn name(container: &Container) -> Text {
+    container.name().unwrap_or_else(|| container.uuid()).clone()
+}
+
+fn external(service: &Service, port: u16, weight: u16, members: &mut Vec<Member>) {
+    let name = super::plan::path(service);
+    let addresses = texts(service.fields(), "external_ips").filter_map(|text| text.parse::<IpAddr>().ok());
+    let mut places: Vec<_> = addresses.map(|address| Place::Address((address, port).into())).collect();
+    let hostname = service.fields().get("hostname").and_then(Value::as_text).filter(|name| !name.is_empty());
+    let exact = hostname.and_then(|name| match super::rule::HostPattern::parse(name) {
+        Ok(super::rule::HostPattern::Exact(name)) => Some(name),
+        _ => None,
+    });
+    if places.is_empty() {
+        places.extend(exact.map(|name| Place::Name(name, port)));
+    }
+    members.extend(places.into_iter().map(|place| Member { place, weight, name: name.as_str().into() }));
+}

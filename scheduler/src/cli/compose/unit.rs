@@ -1,0 +1,181 @@
+//! Units of a compose file: a service with its sidekicks, which the predecessor's label names.
+
+use model::{Map, Text, Value};
+
+use crate::cli::compose::Compose;
+use crate::cli::compose::section::{Draft, Section};
+use crate::cli::compose::service::{depends_on, links};
+use crate::place::invalid::Invalid;
+
+/// Label of a service with the names of those that share its unit.
+const SIDEKICKS_LABEL: &str = "io.rancher.sidekicks";
+
+/// A service, and those that are placed with it.
+pub(super) struct Unit {
+    pub(super) primary: Text,
+    pub(super) sidekicks: Vec<Text>,
+    /// Primary services that are started before it.
+    pub(super) waits: Vec<Text>,
+}
+
+impl Unit {
+    /// What its request calls the container of a service, if it is one of the unit.
+    fn container(&self, service: &str, primary: &Value) -> Option<Text> {
+        if service == &*self.primary {
+            return primary.as_text().cloned();
+        }
+        self.sidekicks.iter().find(|name| &***name == service).cloned()
+    }
+}
+
+impl Compose<'_> {
+    /// The units of these services.
+    pub(super) fn units(&self, services: &Map) -> Result<Vec<Unit>, Invalid> {
+        let section = |name: &str, value| Section::new(format!("{}{name}", self.top), value);
+        let field = |name: &str| format!("{}{name}.labels.{SIDEKICKS_LABEL}", self.top);
+        let mut owners: Vec<(Text, Text)> = Vec::new();
+        for (name, value) in services {
+            for sidekick in sidekicks(&section(name, value)?)? {
+                if services.get(&sidekick).is_none() {
+                    return Err(Invalid::new(field(name), format!("no service {sidekick}"), "services of this file"));
+                }
+                if let Some((_, owner)) = owners.iter().find(|(known, _)| *known == sidekick) {
+                    let problem = format!("{sidekick} is a sidekick of {owner} already");
+                    return Err(Invalid::new(field(name), problem, "services of no other unit"));
+                }
+                owners.push((sidekick, name.clone()));
+            }
+        }
+        if let Some((name, owner)) = owners.iter().find(|(name, _)| owners.iter().any(|(_, owner)| owner == name)) {
+            let problem = format!("{name} is a sidekick of {owner} itself");
+            return Err(Invalid::new(field(name), problem, "no sidekicks of a sidekick"));
+        }
+        let unit_of = |name: &Text| {
+            owners.iter().find(|(side, _)| side == name).map_or_else(|| name.clone(), |(_, owner)| owner.clone())
+        };
+        let mut units: Vec<Unit> = Vec::new();
+        for (name, _) in services.iter().filter(|(name, _)| unit_of(name) == *name) {
+            let sidekicks = owners.iter().filter(|(_, owner)| owner == name).map(|(side, _)| side.clone());
+            units.push(Unit { primary: name.clone(), sidekicks: sidekicks.collect(), waits: Vec::new() });
+        }
+        for (name, value) in services {
+            let service = section(name, value)?;
+            let (dependencies, links) = (depends_on(&service)?, links(&service)?);
+            for (key, other) in
+                dependencies.iter().map(|other| ("depends_on", other)).chain(links.iter().map(|other| ("links", other)))
+            {
+                if services.get(other).is_none() {
+                    return Err(Invalid::new(service.at(key), format!("no service {other}"), "services of this file"));
+                }
+                let is_inside = unit_of(other) == unit_of(name);
+                if key == "depends_on" && is_inside && other != name {
+                    let expected = "services of other units; within one, volumes_from and network_mode give the order";
+                    return Err(Invalid::new(service.at(key), format!("{other} is in the same unit"), expected));
+                }
+                if let Some(unit) = units.iter_mut().find(|unit| unit.primary == unit_of(name))
+                    && (!is_inside || key == "depends_on")
+                {
+                    unit.waits.push(unit_of(other));
+                }
+            }
+        }
+        Ok(units)
+    }
+
+    /// The request of a unit.
+    pub(super) fn unit(&self, unit: &Unit, services: &Map) -> Result<Value, Invalid> {
+        let mut fields = self.member(&unit.primary, services)?;
+        let primary = fields.iter().find(|(key, _)| &**key == "name").map_or(Value::Null, |(_, name)| name.clone());
+        self.connect(unit, &unit.primary, &primary, &mut fields)?;
+        let mut sidekicks = Vec::new();
+        for name in &unit.sidekicks {
+            let mut sidekick = self.member(name, services)?;
+            for (key, words) in REQUEST_ONLY {
+                let is_there = |(own, value): &(Text, Value)| {
+                    &**own == *key && !value.is_null() && value.as_list().is_none_or(|list| !list.is_empty())
+                };
+                if sidekick.iter().any(is_there) {
+                    let problem = format!("given for a sidekick of {}", unit.primary);
+                    let expected = format!("{words} only in {}, for the unit as a whole", unit.primary);
+                    return Err(Invalid::new(format!("{}{name}.{words}", self.top), problem, expected));
+                }
+            }
+            let service = services.get(name).and_then(Value::as_map);
+            if service.is_some_and(|map| map.get("container_name").is_some()) {
+                let expected = "none: the unit and the name of the service name its container";
+                let problem = "given for a sidekick";
+                return Err(Invalid::new(format!("{}{name}.container_name", self.top), problem, expected));
+            }
+            self.connect(unit, name, &primary, &mut sidekick)?;
+            sidekick.retain(|(key, _)| !NOT_OF_MEMBERS.contains(&&**key));
+            sidekick.push(("name".into(), Value::Text(name.clone())));
+            sidekicks.push(Map::new(sidekick).into());
+        }
+        if !sidekicks.is_empty() {
+            fields.push(("sidekicks".into(), Value::list(sidekicks)));
+        }
+        Ok(Map::new(fields).into())
+    }
+
+    fn member(&self, name: &str, services: &Map) -> Result<Draft, Invalid> {
+        let none = Value::Null;
+        let path = format!("{}{name}", self.top);
+        self.service(name, &Section::new(path, services.get(name).unwrap_or(&none))?)
+    }
+
+    /// Gives what a container has of others the names that the request calls them.
+    fn connect(&self, unit: &Unit, name: &str, primary: &Value, fields: &mut Draft) -> Result<(), Invalid> {
+        let other = |key: &str, service: &str| {
+            unit.container(service, primary).filter(|_| service != name).ok_or_else(|| {
+                let problem = format!("{service} is not supported here: it is in no unit with {name}");
+                let expected = format!("a sidekick (label {SIDEKICKS_LABEL}): only those share a host");
+                Invalid::new(format!("{}{name}.{key}", self.top), problem, expected)
+            })
+        };
+        for (key, value) in fields {
+            if &**key == "volumes_from" {
+                let mut volumes = Vec::new();
+                for (at, item) in value.as_list().unwrap_or_default().iter().enumerate() {
+                    let text = item.as_str().unwrap_or_default();
+                    let text = text.strip_prefix("container:").unwrap_or(text);
+                    let (service, mode) = text.split_once(':').map_or((text, ""), |(name, mode)| (name, mode));
+                    let container = other(&format!("volumes_from[{at}]"), service)?;
+                    let colon = if mode.is_empty() { "" } else { ":" };
+                    volumes.push(Value::text(format!("{container}{colon}{mode}")));
+                }
+                *value = Value::list(volumes);
+            } else if let Some(from) = value.as_text().filter(|_| &**key == "network_from") {
+                let key = if self.top.is_empty() { "net" } else { "network_mode" };
+                *value = Value::Text(other(key, from)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fields of whole requests, and the keys they come from.
+const REQUEST_ONLY: &[(&str, &str)] = &[
+    ("count", "scale"),
+    ("global", "deploy.mode"),
+    ("constraints", "deploy.placement.constraints"),
+    ("spread", "deploy.placement.preferences"),
+    ("isolation", "isolation"),
+];
+
+/// Fields that a sidekick has from its unit.
+const NOT_OF_MEMBERS: &[&str] = &["constraints", "id", "name", "service", "spread", "stack"];
+
+fn sidekicks(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
+    let labels = service.pairs("labels")?;
+    let label = labels.iter().find(|(key, _)| &**key == SIDEKICKS_LABEL).map(|(_, value)| value);
+    match label {
+        None => Ok(Vec::new()),
+        Some(Value::Text(text)) => {
+            Ok(text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect())
+        }
+        Some(other) => {
+            let field = service.at(&format!("labels.{SIDEKICKS_LABEL}"));
+            Err(Invalid::new(field, format!("found {}", other.kind()), "services, with commas between them"))
+        }
+    }
+}

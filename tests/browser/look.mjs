@@ -1,0 +1,117 @@
+// Looks at the page of an agent with Debian's Chromium: node look.mjs ADDRESS MODULES PROFILE [FOLDER FOR IMAGES]
+//
+// Prints one line for each thing that was seen; the exit code is 1 at the first that is wrong. Started by tests/tests/ui.rs.
+
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+
+const [address, modules, profile, images] = process.argv.slice(2);
+const require = createRequire(resolve(modules, 'look.cjs'));
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync', '--hide-scrollbars'];
+const VIEWS = {
+  overview: '', hosts: 'hosts', services: 'services', names: 'names?name=web&client=shop-web-1&compare=services',
+  placements: 'placements/explain?image=web&memory=30GiB', changes: 'changes',
+};
+const options = { executablePath: '/usr/bin/chromium', headless: true, args: FLAGS };
+const open = (name, more) => chromium.launchPersistentContext(join(profile, name), { ...options, viewport: { width: 1280, height: 800 }, ...more });
+const say = (text) => console.log(text);
+
+// What a browser complains of, such as a breach of the policy, is a failure.
+const complaints = [];
+const watch = (page) => {
+  page.on('console', (message) => { if (['error', 'warning'].includes(message.type())) complaints.push(message.text()); });
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('dialog', (dialog) => { complaints.push('dialog ' + dialog.message()); dialog.dismiss(); });
+};
+
+// 1. Every view without script, then the same with it: the text of the tables is the same.
+const plain = await open('plain', { javaScriptEnabled: false });
+const live = await open('live');
+const [still, page] = [plain.pages()[0], live.pages()[0]];
+watch(page);
+for (const [name, path] of Object.entries(VIEWS)) {
+  await still.goto(address + path);
+  const before = await still.locator('h1').textContent();
+  assert.ok(before);
+  await page.goto(address + path);
+  await page.waitForFunction(() => document.getElementById('live').textContent === 'live');
+  assert.equal(await page.locator('h1').textContent(), before);
+  // Times go on, and so do the changes.
+  if (!['changes', 'overview'].includes(name)) {
+    assert.deepEqual(await page.locator('td').allTextContents(), await still.locator('td').allTextContents(), name);
+  }
+  say(`${name}: the same without script`);
+}
+
+// 2. axe: no violation in any view, light and dark, wide and narrow.
+const judged = await open('judged', { bypassCSP: true });
+const judge = judged.pages()[0];
+for (const colorScheme of ['light', 'dark']) {
+  for (const width of [1280, 320]) {
+    await judge.emulateMedia({ colorScheme });
+    await judge.setViewportSize({ width, height: 800 });
+    for (const [name, path] of Object.entries(VIEWS)) {
+      await judge.goto(address + path);
+      await judge.evaluate(axe);
+      const found = await judge.evaluate(() => globalThis.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+      const wrong = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160) + ' ' + node.failureSummary).join(' | ')}`);
+      assert.deepEqual(wrong, [], `${name} ${colorScheme} ${width}`);
+      const over = await judge.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(over <= 0, `${name} is ${over} px wider than ${width}`);
+    }
+  }
+  say(`axe: 0 violations, ${colorScheme}`);
+}
+await judged.close();
+
+// 3. The keyboard alone.
+await page.goto(address);
+await page.keyboard.press('g');
+await page.keyboard.press('h');
+await page.waitForURL('**/ui/hosts');
+await page.keyboard.press('/');
+assert.equal(await page.evaluate(() => document.activeElement.id), 'search');
+await page.keyboard.press('Escape');
+await page.locator('#hosts td a').first().focus();
+await page.keyboard.press('ArrowDown');
+const name = await page.evaluate(() => document.activeElement.textContent);
+await page.keyboard.press('Enter');
+await page.waitForURL('**/ui/hosts/*');
+assert.equal(await page.locator('h1').textContent(), name);
+await page.keyboard.press('?');
+assert.ok(await page.evaluate(() => document.getElementById('help').open));
+say('keyboard: sections, search, tables, help');
+
+// 4. Pictures for people.
+if (images) {
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    for (const [name, path] of Object.entries(VIEWS)) {
+      await page.goto(address + path);
+      await page.waitForFunction(() => document.getElementById('live').textContent === 'live');
+      await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
+    }
+  }
+  say('pictures');
+}
+
+// 5. A change is seen without a reload: the test that started this writes it when it reads this line, and ends with "done".
+await page.goto(address + 'services');
+await page.evaluate(() => { globalThis.same = true; });
+await page.waitForFunction(() => document.getElementById('live').textContent === 'live');
+say('waiting for a change');
+await page.waitForFunction(() => document.body.textContent.includes('img src=x onerror'), null, { timeout: 20000 });
+assert.ok(await page.evaluate(() => globalThis.same), 'it was not loaded again');
+assert.equal(await page.locator('main img').count(), 0);
+say('live: a service with a hostile name appeared as text');
+
+assert.deepEqual(complaints, []);
+await plain.close();
+await live.close();
+say('done');

@@ -1,0 +1,119 @@
+//! The page of a running agent, as a browser shows it; and what it answers to other programs.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tests::cluster::{ClusterFolder, shop_text};
+use tests::{Launch, Service, http, repository, skip};
+
+/// A container that Prometheus asks, and one that has a secret in a label.
+const MORE: &str = "
+- name: measured
+  host: linux-1
+  primary_ip: 127.42.3.91
+  labels: { io.berth.metrics.port: \"9100\", db_password: hunter2 }
+";
+
+/// A service whose name is markup.
+const HOSTILE: &str = "
+- name: \"<img src=x onerror=alert(1)>\"
+  stack: shop
+  labels: { \"<b>\": \"]]>\" }
+";
+
+fn cluster() -> (ClusterFolder, String) {
+    let text = format!("{}{MORE}", shop_text().trim_end_matches("...\n"));
+    (ClusterFolder::new(&text), text)
+}
+
+fn agent(file: &Path) -> Service {
+    let mut agent = Launch::agent(file).start();
+    agent.ready();
+    agent
+}
+
+#[test]
+fn every_view_answers_without_script_and_to_nobody_elses_pages() {
+    let (folder, _) = cluster();
+    let mut agent = agent(&folder.file());
+    let page = agent.address_of("ui");
+    for (path, expected) in [
+        ("/ui/", "shop-web-3"),
+        ("/ui/hosts", "build 20348"),
+        ("/ui/hosts?q=zone%3Ab", "1 of 3 hosts"),
+        ("/ui/services", "beside web"),
+        ("/ui/names?name=web&client=shop-web-1", "127.42.2.11"),
+        ("/ui/placements/explain?image=web&memory=30GiB", "It fits on 1 of 3 hosts."),
+        ("/ui/placements/explain?image=web&memory=much", "resources.memory"),
+        ("/ui/placements/what-if?lose=win-2025", "has a place"),
+        ("/ui/placements/rebalance?moves=5", "imbalance"),
+        ("/ui/changes", "Table of changes"),
+        ("/ui/search?q=shop-web-1", "127.42.1.11"),
+    ] {
+        let answer = http::get(path).ask(page);
+        assert_eq!(answer.status, 200, "{path}");
+        let text = answer.text();
+        assert!(text.contains(expected), "{path}: no {expected} in {text}");
+        assert!(text.len() <= 150_000, "{path}: {} bytes", text.len());
+    }
+    assert_eq!(http::get("/ui/hosts/none").ask(page).status, 404);
+    let found = http::get("/ui/search?q=measured").ask(page).text();
+    let link = found.split("/ui/containers/").nth(1).unwrap().split('"').next().unwrap();
+    let container = http::get(format!("/ui/containers/{link}")).ask(page).text();
+    assert!(container.contains("db_password=•••") && !container.contains("hunter2"), "{container}");
+    let targets = http::get("/v1/prometheus").ask(agent.admin()).text();
+    assert!(targets.contains(r#"["127.42.3.91:9100"]"#), "{targets}");
+}
+
+#[test]
+fn alert_rules_are_rules_about_what_is_counted() {
+    let rules = repository().join("docs/alerts/berth.yml");
+    let promtool = repository().join("target/promtool");
+    if promtool.exists() {
+        let checked = Command::new(promtool).args(["check", "rules"]).arg(&rules).output().unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    } else {
+        skip("the form of alert rules (promtool of Debian's package prometheus, as target/promtool)");
+    }
+    let (folder, _) = cluster();
+    let counted = http::get("/metrics").ask(agent(&folder.file()).admin()).text();
+    let rules = std::fs::read_to_string(rules).unwrap();
+    let words = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let words = words.flat_map(|line| line.split(|other: char| !other.is_ascii_alphanumeric() && other != '_'));
+    let names: Vec<_> = words.filter(|word| word.contains('_')).collect();
+    assert!(names.len() >= 6, "{names:?}");
+    for name in names {
+        let family = format!("# TYPE {} ", name.trim_end_matches("_total"));
+        assert!(counted.contains(&family), "nothing counts {name}");
+    }
+}
+
+#[test]
+fn a_browser_shows_every_view_and_each_change() {
+    let modules = repository().join("target/browser");
+    if !Path::new("/usr/bin/chromium").exists() || !modules.join("node_modules/axe-core").exists() {
+        skip("the page in a browser (Debian's chromium, and npm's playwright-core and axe-core below target/browser)");
+        return;
+    }
+    let (folder, text) = cluster();
+    let mut agent = agent(&folder.file());
+    let address = format!("http://{}/ui/", agent.address_of("ui"));
+    let profile = tempfile::tempdir().unwrap();
+    let mut browser = Command::new("node");
+    browser.arg(repository().join("tests/browser/look.mjs")).arg(address).arg(&modules).arg(profile.path());
+    if tests::update() {
+        browser.arg(repository().join("docs/images"));
+    }
+    let mut browser = browser.stdout(Stdio::piped()).spawn().unwrap();
+    let mut last = String::new();
+    for line in BufReader::new(browser.stdout.take().unwrap()).lines() {
+        last = line.unwrap();
+        if last == "waiting for a change" {
+            let changed = text.replacen("services:\n", &format!("services:{HOSTILE}"), 1);
+            folder.replace(&changed);
+        }
+    }
+    assert!(browser.wait().unwrap().success(), "after {last:?}");
+    assert_eq!(last, "done");
+}

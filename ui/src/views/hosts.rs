@@ -1,0 +1,233 @@
+//! Hosts: a map of all, a table, and each by itself.
+
+use std::sync::Arc;
+
+use model::Host;
+
+use super::containers::container_row;
+use super::forms::filter;
+use super::{Context, ROWS_MAX, bytes, counts_cell, labels_cell, name_of, nothing, paged};
+use crate::answers::Pool;
+use crate::page::{Block, Cell, Column, Map, Page, Row, Table, Tone, column, number};
+use crate::query::{Query, link, part};
+use crate::world::Life;
+
+/// What the map shows.
+const MEASURES: [(&str, &str); 4] =
+    [("memory", "Memory"), ("cpu", "CPU"), ("containers", "Containers"), ("state", "State")];
+
+/// Containers of a host at which its cell is darkest.
+const MANY_CONTAINERS: u32 = 50;
+
+/// The operating system of a host.
+fn system(host: &Host) -> &str {
+    host.labels().and_then(|labels| labels.text("io.rancher.host.os")).map_or("", |os| os)
+}
+
+/// The hosts that a query asks for, by name.
+pub(crate) fn selected<'c>(context: &'c Context, query: &Query) -> Vec<&'c Arc<Host>> {
+    let (os, state, wanted) = (query.get("os"), query.get("state"), query.get("q").to_lowercase());
+    let is_wanted = |host: &&Arc<Host>| {
+        (os.is_empty() || system(host) == os)
+            && (state.is_empty() || shown_state(host) == state)
+            && (wanted.is_empty() || finds(context, host, &wanted))
+    };
+    let mut hosts: Vec<_> = context.world.snapshot.hosts.values().filter(is_wanted).collect();
+    hosts.sort_by(|a, b| (name_of(&***a), a.uuid()).cmp(&(name_of(&***b), b.uuid())));
+    hosts
+}
+
+/// Whether a text is in the name or address of a host, or in a label as `key=value`, `key:value`.
+pub(crate) fn finds(context: &Context, host: &Host, wanted: &str) -> bool {
+    let label = wanted.replacen(':', "=", 1);
+    let mut labels = host.labels().into_iter().flat_map(model::Map::iter);
+    name_of(host).to_lowercase().contains(wanted)
+        || host.address().is_some_and(|address| address.to_string().starts_with(wanted))
+        || labels.any(|(key, value)| {
+            let value = context.hidden.value(key, value.as_str().unwrap_or_default());
+            format!("{key}={value}").to_lowercase().contains(&label)
+        })
+}
+
+fn shown_state(host: &Host) -> &str {
+    if host.state().is_empty() { "active" } else { host.state() }
+}
+
+fn state_cell(context: &Context, host: &Host) -> Cell {
+    let refusal = context
+        .hosts
+        .get(&**host.uuid())
+        .filter(|report| !report.eligible)
+        .and_then(|report| report.refusal.as_deref());
+    match shown_state(host) {
+        "active" if refusal.is_none() => Cell::new("active").tone(Tone::Good),
+        "active" => Cell::new("takes no more").tone(Tone::Off).note(refusal.unwrap_or_default()),
+        other => Cell::new(other).tone(Tone::Bad),
+    }
+}
+
+fn pool(context: &Context, host: &Host, name: &str) -> Option<Pool> {
+    context.hosts.get(&**host.uuid())?.pools.get(name).copied()
+}
+
+fn pool_cell(pool: Option<Pool>, shown: impl Fn(i64) -> String) -> Cell {
+    let Some((pool, share)) = pool.and_then(|pool| Some((pool, pool.share()?))) else { return Cell::quiet("unknown") };
+    let promised = if pool.promised == 0 { String::new() } else { format!("{} promised", shown(pool.promised)) };
+    Cell::new(format!("{} of {}", shown(pool.used), shown(pool.total))).share(share).note(promised)
+}
+
+fn cores(milli: i64) -> String {
+    format!("{}.{}", milli / 1000, milli % 1000 / 100)
+}
+
+fn columns() -> Vec<Column> {
+    let texts = ["Host", "State", "System", "Address", "Zone"].map(column);
+    texts.into_iter().chain([number("Containers"), column("Memory"), column("CPU")]).collect()
+}
+
+fn row(context: &Context, host: &Host) -> Row {
+    let label = |key: &str| host.labels().and_then(|labels| labels.text(key)).map_or("", |value| value);
+    let build = context.hosts.get(&**host.uuid()).and_then(|report| report.build.as_deref());
+    let isolation =
+        [build.map_or(String::new(), |build| format!("build {build}")), label("io.rancher.host.isolation").to_owned()];
+    let isolation: Vec<_> = isolation.into_iter().filter(|text| !text.is_empty()).collect();
+    let address = host.address().map_or_else(|| Cell::quiet("none"), |address| Cell::new(address.to_string()));
+    Row {
+        key: host.uuid().to_string(),
+        cells: vec![
+            Cell::new(name_of(host)).link(link(&["hosts", host.uuid()])),
+            state_cell(context, host),
+            Cell::new(system(host)).note(isolation.join(", ")),
+            address,
+            Cell::new(label("zone")),
+            counts_cell(context.world.on(host.uuid())),
+            pool_cell(pool(context, host, "memoryReservation"), bytes),
+            pool_cell(pool(context, host, "cpuReservation"), cores),
+        ],
+    }
+}
+
+/// The digit of a host on the map, see [`crate::page::LEVELS`].
+fn level(context: &Context, host: &Host, measure: &str) -> char {
+    if shown_state(host) != "active" {
+        return '6';
+    }
+    let counts = context.world.on(host.uuid());
+    let share = match measure {
+        "state" if counts.of(Life::Unhealthy) > 0 => return '5',
+        "state" => Some(20),
+        "containers" => u8::try_from(counts.all() * 100 / MANY_CONTAINERS).ok().or(Some(100)),
+        "cpu" => pool(context, host, "cpuReservation").and_then(Pool::share),
+        _ => pool(context, host, "memoryReservation").and_then(Pool::share),
+    };
+    share.map_or('7', |share| char::from(b'0' + (share / 20).min(4)))
+}
+
+/// All hosts.
+pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
+    let all = selected(context, query);
+    let mut page =
+        Page::new("hosts", "Hosts", format!("{} of {} hosts", all.len(), context.world.snapshot.hosts.len()));
+    let measure = MEASURES.iter().find(|(name, _)| *name == query.get("show")).map_or("memory", |(name, _)| name);
+    let systems = [("", "all"), ("windows", "windows"), ("linux", "linux")];
+    page.blocks.push(filter("hosts", query, &[("os", "System", &systems), ("show", "Map shows", &MEASURES)]));
+    let mut maps = Vec::new();
+    for os in ["windows", "linux", ""] {
+        let own: Vec<_> = all.iter().filter(|host| system(host) == os).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let names: Vec<_> = ["os", "state", "q"]
+            .iter()
+            .map(|key| format!("{key}={}", part(if *key == "os" { os } else { query.get(key) })))
+            .collect();
+        maps.push(Map {
+            id: format!("map-{}", if os.is_empty() { "other" } else { os }),
+            label: format!("{} · {}", if os.is_empty() { "no system named" } else { os }, own.len()),
+            levels: own.iter().map(|host| level(context, host, measure)).collect(),
+            names: format!("/ui/v1/hosts?{}", names.join("&")),
+        });
+    }
+    page.blocks.push(Block::Maps(maps));
+    page.blocks.push(super::forms::legend(measure));
+    let (range, pager) = paged(query, all.len());
+    let rows = all[range].iter().map(|host| row(context, host)).collect();
+    let empty = "No host: change the filter, or see how hosts join in docs/hosts.md.";
+    page.blocks.push(Block::Table(Table {
+        id: "hosts",
+        caption: "Table of hosts".into(),
+        columns: columns(),
+        rows,
+        empty,
+    }));
+    page.blocks.extend(pager);
+    page.command = Some("scheduler hosts".to_owned());
+    page
+}
+
+/// One host.
+pub(crate) fn host(context: &Context, query: &Query, uuid: &str) -> Page {
+    let Some(host) = context.world.snapshot.hosts.get(uuid) else {
+        return nothing("hosts", "There is no such host, or it has left.");
+    };
+    let counts = context.world.on(uuid);
+    let mut page = Page::new("hosts", name_of(&**host), "");
+    let Row { cells, .. } = row(context, host);
+    let [_, state, os, address, zone, containers, memory, cpu] = <[Cell; 8]>::try_from(cells).unwrap_or_default();
+    let report = context.hosts.get(uuid);
+    let ports: Vec<_> = report
+        .map(|report| report.ports.iter().map(|port| format!("{}/{}", port.public, port.protocol)).collect())
+        .unwrap_or_default();
+    page.blocks.push(Block::Facts(
+        "facts",
+        "About this host".into(),
+        vec![
+            ("State", state),
+            ("System", os),
+            ("Address", address),
+            ("Zone", zone),
+            ("Containers", containers),
+            ("Memory", memory),
+            ("CPU", cpu),
+            ("Disk", pool_cell(pool(context, host, "storageSize"), |mib| bytes(mib << 20))),
+            ("Ports taken", if ports.is_empty() { Cell::quiet("none") } else { Cell::new(ports.join("  ")) }),
+            ("Labels", labels_cell(host.labels(), &context.hidden)),
+            ("Id", Cell::quiet(&**host.uuid())),
+        ],
+    ));
+    let mut own: Vec<_> = context.world.containers_on(host.uuid()).collect();
+    own.sort_by_key(|container| (name_of(&***container), container.uuid()));
+    let (range, pager) = paged(query, own.len().min(ROWS_MAX * 100));
+    let rows = own[range].iter().map(|container| container_row(context, container, None)).collect();
+    let caption = format!("Containers · {}", counts.all());
+    page.blocks.push(Block::Table(Table {
+        id: "containers",
+        caption,
+        columns: super::containers::columns(),
+        rows,
+        empty: "No container runs here.",
+    }));
+    page.blocks.extend(pager);
+    page.command = Some(format!("scheduler hosts  # {}", name_of(&**host)));
+    page
+}
+
+/// Names and ids of the hosts that a query asks for, for the script of the map.
+pub(crate) fn names(context: &Context, query: &Query) -> serde_json::Value {
+    let hosts = selected(context, query);
+    let hosts: Vec<_> = hosts.into_iter().filter(|host| system(host) == query.get("os")).collect();
+    let texts = |of: &dyn Fn(&Host) -> String| hosts.iter().map(|host| of(host)).collect::<Vec<_>>();
+    let used = |name: &'static str| {
+        texts(&move |host| {
+            pool(context, host, name).and_then(Pool::share).map_or_else(|| "?".into(), |share| format!("{share} %"))
+        })
+    };
+    serde_json::json!({
+        "name": texts(&|host| name_of(host).to_string()),
+        "link": texts(&|host| link(&["hosts", host.uuid()])),
+        "state": texts(&|host| shown_state(host).to_owned()),
+        "containers": texts(&|host| context.world.on(host.uuid()).all().to_string()),
+        "memory": used("memoryReservation"),
+        "cpu": used("cpuReservation"),
+    })
+}

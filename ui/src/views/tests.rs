@@ -1,0 +1,83 @@
+//! Sizes and contents of the views over generated clusters.
+
+use model::{Map, Snapshot, Value, objects};
+
+use super::*;
+use crate::world::generated::{object, snapshot};
+
+fn context(snapshot: Snapshot) -> Context {
+    Context {
+        world: Arc::new(World::empty().next(&Arc::new(snapshot), 0)),
+        hosts: Arc::default(),
+        hidden: Arc::new(Hidden::new(&["*secret*".into()])),
+        now: 0,
+    }
+}
+
+fn written(page: &Page) -> String {
+    let mut html = Html::default();
+    html.text(&page.title).text(&page.lead);
+    page.write(&mut html);
+    html.into_string()
+}
+
+#[test]
+fn no_view_of_a_large_cluster_is_larger_than_a_browser_likes() {
+    let context = context(snapshot(5000, 20));
+    let query = Query::default();
+    let first = context.world.snapshot.hosts.keys().next().unwrap().clone();
+    for (name, page) in [
+        ("overview", overview::overview(&context, &overview::Process::default())),
+        ("hosts", hosts::hosts(&context, &query)),
+        ("host", hosts::host(&context, &query, &first)),
+        ("services", services::services(&context, &query)),
+        ("changes", changes::changes(&context, &query)),
+        ("search", search::search(&context, "service")),
+    ] {
+        let html = written(&page);
+        assert!(html.len() <= 130_000, "{name}: {} bytes", html.len());
+        assert!(html.matches("</").count() + html.matches("/>").count() <= 2500, "{name}");
+    }
+    let last = Query::parse("hosts", "page=50");
+    assert!(written(&hosts::hosts(&context, &last)).contains("4901–5000 of 5000"));
+}
+
+#[test]
+fn hostile_names_and_labels_are_text_and_secrets_are_not_shown() {
+    let evil = "<img src=x onerror=alert(1)>\"'\u{202e}\0]]>";
+    let labels = Map::new(vec![(evil.into(), Value::text(evil)), ("my_secret".into(), Value::text("hunter2"))]);
+    let fields = [
+        ("uuid", Value::text(evil)),
+        ("name", Value::text(evil)),
+        ("host_uuid", Value::text(evil)),
+        ("state", Value::text(evil)),
+        ("health_state", Value::text(evil)),
+        ("labels", Value::Map(labels)),
+    ];
+    let service = [
+        ("uuid", Value::text(evil)),
+        ("name", Value::text(evil)),
+        ("stack_name", Value::text(evil)),
+        ("token", Value::text("hunter2")),
+    ];
+    let all = [object("container", &fields), object("host", &fields), object("service", &service)];
+    let context = context(objects::read(all).0);
+    let query = Query::parse("hosts", &format!("q={}", crate::query::part(&evil[..4])));
+    let id = context.world.snapshot.services.keys().next().unwrap().clone();
+    for page in [
+        overview::overview(&context, &overview::Process::default()),
+        hosts::hosts(&context, &query),
+        hosts::host(&context, &query, evil),
+        services::services(&context, &Query::default()),
+        services::service(&context, &query, &id, &[]),
+        containers::container(&context, evil, None),
+        search::search(&context, "img"),
+        search::search(&context, evil),
+        search::search(&context, "my_secret=hunter2"),
+        names::names(&query, Some(Err(evil.to_owned())), &[]),
+    ] {
+        let html = written(&page);
+        assert!(!html.contains("<img") && !html.contains('\u{202e}') && !html.contains('\0'), "{html}");
+        assert!(!html.replace("“my_secret=hunter2”", "").contains("hunter2"), "{html}");
+    }
+}
