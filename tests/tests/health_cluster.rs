@@ -21,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Hosts in all: the own one of a container and three that check it.
 const HOSTS: usize = 4;
 
+/// All of them.
+const ALL: [usize; HOSTS] = [0, 1, 2, 3];
+
 /// Time between two checks. Three bad ones in a row make a verdict.
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -226,13 +229,39 @@ fn report(what: &str, mut times: Vec<Duration>) {
     tell(&format!("{what}: p50 {:?}, p99 {p99:?} of {}", times[times.len() / 2], times.len()));
 }
 
+/// A host that lies, in its own keys: it is one of three. What it says in the name of no checker counts nothing.
+fn a_host_lies(world: &World, both: &[&str]) {
+    let uuid = world.health(0, "web-1")["uuid"].as_str().unwrap().to_owned();
+    let lies = ["votes/host-2", "health/host-2", "health/host-1", "health/stranger", "health/other"];
+    let value = json!({"berth": 1, "opinion": "down", "health_state": "unhealthy", "start_count": 1}).to_string();
+    let key = |lie: &str| format!("/berth/v1/{lie}/host-1/{uuid}");
+    for lie in lies {
+        world.hosts.etcd.put(&key(lie), &value);
+    }
+    world.keep_saying("a host lies", &ALL, both, Duration::from_secs(4));
+    for lie in lies {
+        world.hosts.etcd.delete(&key(lie));
+    }
+}
+
+/// A checker stands still, and goes on: it was late itself, and its votes change nothing.
+fn a_checker_stands_still(world: &World, both: &[&str]) {
+    let checker = world.agents[3].as_ref().unwrap();
+    checker.signal("STOP");
+    let time = if battery::is_long() { Duration::from_secs(30) } else { Duration::from_secs(3) };
+    world.keep_saying("a checker stands still", &[0, 1, 2], both, time);
+    checker.signal("CONT");
+    world.keep_saying("it goes on", &[0, 1, 2], both, Duration::from_secs(2));
+    world.say("it answers again", &ALL, both);
+}
+
 #[test]
 fn hosts_agree_on_who_is_well() {
     let Some(mut world) = World::new() else { return };
     let web = [world.run(0, "web-1", 11, INTERVAL), world.run(1, "web-2", 12, INTERVAL)];
     let both = [&*web[0], &*web[1]];
     let second = [both[1]];
-    let all: Vec<usize> = (0..HOSTS).collect();
+    let all = ALL;
     world.say("both are well for all hosts", &all, &both);
     eventually("three others check it", LIMIT, || {
         (world.checkers(0, "web-1") == ["host-2", "host-3", "host-4"]).then_some(())
@@ -286,27 +315,8 @@ fn hosts_agree_on_who_is_well() {
     block("--delete");
     eventually("the vote is withdrawn", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
 
-    // A host that lies, in its own keys: it is one of three. What it says in the name of no checker counts nothing.
-    let uuid = world.health(0, "web-1")["uuid"].as_str().unwrap().to_owned();
-    let lies = ["votes/host-2", "health/host-2", "health/host-1", "health/stranger", "health/other"];
-    let value = json!({"berth": 1, "opinion": "down", "health_state": "unhealthy", "start_count": 1}).to_string();
-    let key = |lie: &str| format!("/berth/v1/{lie}/host-1/{uuid}");
-    for lie in lies {
-        world.hosts.etcd.put(&key(lie), &value);
-    }
-    world.keep_saying("a host lies", &all, &both, Duration::from_secs(4));
-    for lie in lies {
-        world.hosts.etcd.delete(&key(lie));
-    }
-
-    // A checker stands still, and goes on: it was late itself, and its votes change nothing.
-    let checker = world.agents[3].as_ref().unwrap();
-    checker.signal("STOP");
-    let time = if battery::is_long() { Duration::from_secs(30) } else { Duration::from_secs(3) };
-    world.keep_saying("a checker stands still", &[0, 1, 2], &both, time);
-    checker.signal("CONT");
-    world.keep_saying("it goes on", &[0, 1, 2], &both, Duration::from_secs(2));
-    world.say("it answers again", &all, &both);
+    a_host_lies(&world, &both);
+    a_checker_stands_still(&world, &both);
 
     // Its agent dies, and the container is well: nothing happens before the lease of the host ends.
     world.agents[0].take().unwrap().kill();

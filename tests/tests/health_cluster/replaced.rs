@@ -1,6 +1,6 @@
 //! Replacing across hosts: what a scheduler placed and fails is replaced once, while the schedulers that do it are killed.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tests::docker_hosts::DockerHosts;
 use tests::service::Ended;
@@ -84,10 +84,13 @@ fn found(world: &World) -> Vec<(usize, String)> {
 
 /// How often engines did this with containers of the unit.
 fn count(world: &World, event: &str) -> usize {
+    // A relative time would be cut to whole seconds, and the last second left out.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let until = format!("{}.{:09}", now.as_secs(), now.subsec_nanos());
     let counts = world.hosts.engines.iter().map(|engine| {
         let filters = [format!("event={event}"), "type=container".to_owned(), format!("label=io.berth.request={NAME}")];
         let [event, kind, label] = &filters;
-        let events = ["events", "--since", "1h", "--until", "0s", "--filter", event, "--filter", kind];
+        let events = ["events", "--since", "1h", "--until", &until, "--filter", event, "--filter", kind];
         engine.docker(&[&events[..], &["--filter", label, "--format", "{{.ID}}"]].concat()).lines().count()
     });
     counts.sum()
@@ -127,7 +130,7 @@ fn what_fails_is_replaced_once_while_schedulers_die() {
     let begun = Instant::now();
     let beginner = schedulers.beginner();
     schedulers.kill(beginner);
-    let second = settled(&world, &[first.1.clone()]);
+    let second = settled(&world, std::slice::from_ref(&first.1));
     tell(&format!("another one is well {:?} after the first bad answer, its scheduler killed", begun.elapsed()));
     assert_eq!((count(&world, "create"), count(&world, "destroy")), (2, 1));
 
