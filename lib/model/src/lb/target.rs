@@ -64,13 +64,15 @@ pub(super) fn rules(
             }
             Some(Err(problem)) => defects.push(Defect::ignored(format!("{path}/labels"), problem)),
             // The balancer's own rule, for all services that it finds.
-            None => match planned.iter_mut().find(|planned: &&mut Planned| planned.at == at) {
-                Some(planned) => planned.targets.push(service.clone()),
-                None => {
+            None => {
+                let known = planned.iter_mut().find(|planned: &&mut Planned| planned.at == at);
+                if let Some(planned) = known {
+                    planned.targets.push(service.clone());
+                } else {
                     let rule = rule.clone();
                     planned.push(Planned { foreign: false, ..own(rule, Tier::Document, at.to_owned()) });
                 }
-            },
+            }
         }
     }
     if planned.is_empty() {
