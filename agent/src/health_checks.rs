@@ -190,6 +190,11 @@ impl Checks {
             }
         };
         launch.add_pages(checking.pages(shown.clone()));
+        let (saying, ended) = (checking.clone().say_when_ignored(shown.clone()), stop.clone());
+        launch.spawn("saying when health is ignored", async move {
+            ended.run_until_cancelled(saying).await;
+            Ok(())
+        });
         launch.spawn("health checks", async move {
             // On a thread of its own, so that connections wake no other thread, and what takes long elsewhere makes no check late.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -42,9 +42,9 @@ mod tests {
         let mut patience = Patience::default();
         let after = checks.chars().map(|check| {
             if check == '!' {
-                patience.add_late()
+                patience.add_late();
             } else {
-                patience.add_on_time(3)
+                patience.add_on_time(3);
             }
             patience.factor().to_string()
         });

@@ -169,6 +169,23 @@ impl Health {
         }
     }
 
+    /// Says when health is ignored in `shown`, the snapshots with the verdicts in them, and when it counts again. Never ends; drop it
+    /// to stop.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn say_when_ignored(self, shown: Arc<Store<Snapshot>>) {
+        let (mut watcher, mut before) = (shown.watch(), false);
+        loop {
+            let snapshot = shown.load_full();
+            if std::mem::replace(&mut before, snapshot.is_panic) != snapshot.is_panic {
+                self.say_panic(&snapshot);
+            }
+            watcher.changed().await;
+        }
+    }
+
     fn first_turn(&self) -> Turn {
         Turn {
             before: Arc::default(),

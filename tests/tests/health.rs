@@ -3,8 +3,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tests::cluster::{ClusterFolder, replace};
@@ -130,6 +130,89 @@ fn members_of_a_cluster_file_are_named_while_they_answer_well() {
     }
     web.set(0, true);
     eventually("the first one is well again", LIMIT, || (members(dns) == both()).then_some(()));
+}
+
+/// How many containers [`Many`] has: more than a panic needs.
+const MANY: usize = 30;
+
+/// Servers at many addresses with one port, each of which accepts connections or refuses them.
+struct Many {
+    port: u16,
+    listeners: Arc<Mutex<Vec<Option<TcpListener>>>>,
+    _accepting: Companion<()>,
+}
+
+impl Many {
+    fn address(number: usize) -> Ipv4Addr {
+        Ipv4Addr::new(127, 42, 62, u8::try_from(number + 1).unwrap())
+    }
+
+    fn listener(number: usize, port: u16) -> TcpListener {
+        let listener = TcpListener::bind((Self::address(number), port)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    }
+
+    fn start() -> Self {
+        let first = Self::listener(0, 0);
+        let port = first.local_addr().unwrap().port();
+        let others = (1..MANY).map(|number| Self::listener(number, port));
+        let listeners: Vec<_> = std::iter::once(first).chain(others).map(Some).collect();
+        let listeners = Arc::new(Mutex::new(listeners));
+        let accepted = listeners.clone();
+        let accepting = Companion::start(move || {
+            loop {
+                for listener in accepted.lock().unwrap().iter().flatten() {
+                    while listener.accept().is_ok() {}
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { port, listeners, _accepting: accepting }
+    }
+
+    fn set(&self, number: usize, is_well: bool) {
+        self.listeners.lock().unwrap()[number] = is_well.then(|| Self::listener(number, self.port));
+    }
+
+    fn file(&self) -> String {
+        let containers: String = (0..MANY)
+            .map(|number| {
+                let address = Self::address(number);
+                format!("- {{ name: web-{number}, service: shop/web, host: h, primary_ip: {address} }}\n")
+            })
+            .collect();
+        format!(
+            "berth: 1\nhosts:\n- {{ name: h, agent_ip: 192.0.2.1 }}\nservices:\n- {{ name: web, stack: shop, health_check: {{ port: {}, interval: 100 }} }}\ncontainers:\n{containers}...\n",
+            self.port
+        )
+    }
+}
+
+#[test]
+fn when_most_containers_fail_at_once_names_stay_until_half_are_well() {
+    let many = Many::start();
+    let folder = ClusterFolder::new(many.file());
+    let mut agent = Launch::agent(&folder.file()).with("--health", "all").start();
+    agent.ready();
+    let (dns, admin) = (agent.address_of("dns"), agent.admin());
+    eventually("all are well", LIMIT, || (members(dns).len() == MANY).then_some(()));
+    let failing = MANY * 6 / 10;
+    (0..failing).for_each(|number| many.set(number, false));
+    eventually("health is ignored, and until then some are named", LIMIT, || {
+        assert!(members(dns).len() >= MANY - failing);
+        http::get("/metrics").ask(admin).text().contains("health_panic 1").then_some(())
+    });
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!(members(dns).len(), MANY);
+    }
+    let ready = http::get("/readyz").ask(admin);
+    assert!(ready.status == 200 && ready.text().contains("health is ignored until half"), "{}", ready.text());
+    // Four more are well: health counts again.
+    (0..4).for_each(|number| many.set(number, true));
+    eventually("health counts again", LIMIT, || (members(dns).len() == MANY - failing + 4).then_some(()));
+    assert!(http::get("/metrics").ask(admin).text().contains("health_panic 0"));
 }
 
 #[test]

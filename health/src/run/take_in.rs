@@ -31,9 +31,6 @@ impl Health {
     pub(super) fn take_in(&self, turn: &mut Turn, settled: bool) {
         let snapshot = self.snapshots.load_full();
         let old = std::mem::replace(&mut turn.before, snapshot.clone());
-        if old.is_panic != snapshot.is_panic {
-            self.say_panic(&snapshot);
-        }
         let local = |snapshot: &Snapshot| snapshot.local_host.as_ref().map(|host| host.uuid().clone());
         let now = self.now();
         let mut known = self.known();
@@ -124,7 +121,7 @@ impl Health {
     }
 
     /// Reports that so few containers are well that their health is ignored, or that it is over.
-    fn say_panic(&self, snapshot: &Snapshot) {
+    pub(super) fn say_panic(&self, snapshot: &Snapshot) {
         let Share { healthy, unhealthy } = snapshot.containers.share();
         let warning = snapshot.is_panic.then(|| {
             let all = healthy + unhealthy;
