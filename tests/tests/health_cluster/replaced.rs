@@ -127,7 +127,7 @@ fn what_fails_is_replaced_once_while_schedulers_die() {
     let begun = Instant::now();
     let beginner = schedulers.beginner();
     schedulers.kill(beginner);
-    let second = settled(&world, &[first.1.clone()]);
+    let second = settled(&world, std::slice::from_ref(&first.1));
     tell(&format!("another one is well {:?} after the first bad answer, its scheduler killed", begun.elapsed()));
     assert_eq!((count(&world, "create"), count(&world, "destroy")), (2, 1));
 
