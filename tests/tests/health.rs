@@ -176,12 +176,11 @@ impl Many {
     }
 
     fn file(&self) -> String {
-        let containers: String = (0..MANY)
-            .map(|number| {
-                let address = Self::address(number);
-                format!("- {{ name: web-{number}, service: shop/web, host: h, primary_ip: {address} }}\n")
-            })
-            .collect();
+        let container = |number| {
+            let address = Self::address(number);
+            format!("- {{ name: web-{number}, service: shop/web, host: h, primary_ip: {address} }}\n")
+        };
+        let containers = (0..MANY).map(container).collect::<Vec<_>>().concat();
         format!(
             "berth: 1\nhosts:\n- {{ name: h, agent_ip: 192.0.2.1 }}\nservices:\n- {{ name: web, stack: shop, health_check: {{ port: {}, interval: 100 }} }}\ncontainers:\n{containers}...\n",
             self.port
