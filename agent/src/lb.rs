@@ -49,7 +49,7 @@ enum Command {
 /// Which balancer of which cluster.
 #[derive(clap::Args)]
 struct Which {
-    /// Where the cluster is described: file:PATH or metadata:HOST[:PORT]
+    /// Where the cluster is described: `file:PATH` or `metadata:HOST[:PORT]`
     #[arg(long, value_name = "SOURCE", env = "BERTH_SOURCE", default_value = "metadata:169.254.169.250")]
     source: Source,
 
@@ -67,7 +67,7 @@ struct CheckRules {
 
 #[derive(clap::Args)]
 struct Explain {
-    /// The request: http://HOST[:PORT]/PATH or HOST/PATH
+    /// The request: `http://HOST[:PORT]/PATH` or `HOST/PATH`
     #[arg(value_name = "URL")]
     url: String,
 
@@ -289,7 +289,7 @@ impl Export {
 }
 
 fn defects_as_comments<'d>(defects: impl Iterator<Item = &'d Defect>) -> String {
-    defects.map(|defect| format!("# {}\n", printable(&defect.to_string(), 400))).collect()
+    defects.flat_map(|defect| ["# ".to_owned(), printable(&defect.to_string(), 400), "\n".to_owned()]).collect()
 }
 
 impl TraefikStatic {

@@ -104,13 +104,11 @@ impl Configuration {
         }
         for route in &port.routes {
             let name = &plan.backends[route.backend].name;
-            match condition(port.protocol, route) {
-                Some(condition) => writeln!(self.text, "    use_backend {name} if {condition}")?,
-                None => {
-                    writeln!(self.text, "    default_backend {name}")?;
-                    break;
-                }
-            }
+            let Some(condition) = condition(port.protocol, route) else {
+                writeln!(self.text, "    default_backend {name}")?;
+                break;
+            };
+            writeln!(self.text, "    use_backend {name} if {condition}")?;
         }
         Ok(())
     }
@@ -197,7 +195,7 @@ fn certificates(plan: &LbPlan, options: &Options) -> String {
     let Some(folder) = &options.certificates else { return String::new() };
     let default = plan.default_certificate.iter();
     let names = default.chain(plan.certificates.iter().filter(|name| Some(*name) != plan.default_certificate.as_ref()));
-    names.map(|name| format!(" crt {}", quoted(&folder.join(format!("{name}.pem")).display()))).collect()
+    names.flat_map(|name| [" crt ".to_owned(), quoted(&folder.join(format!("{name}.pem")).display())]).collect()
 }
 
 #[cfg(test)]

@@ -68,8 +68,9 @@ pub struct Sleep(system::Sleep);
 
 /// Ends a [`Sleep`], and each later one at once, when it is dropped.
 #[derive(Debug)]
-#[expect(dead_code, reason = "it matters when it is dropped")]
-pub struct Alarm(system::Alarm);
+pub struct Alarm {
+    _until_dropped: system::Alarm,
+}
 
 impl Sleep {
     /// A sleep, and what ends it.
@@ -79,7 +80,7 @@ impl Sleep {
     /// Fails if the system has no room for another pipe.
     pub fn new() -> io::Result<(Self, Alarm)> {
         let (sleep, alarm) = system::sleep()?;
-        Ok((Self(sleep), Alarm(alarm)))
+        Ok((Self(sleep), Alarm { _until_dropped: alarm }))
     }
 
     /// Waits until a datagram has arrived or the alarm was dropped. It may return earlier.
