@@ -256,7 +256,6 @@ fn a_checker_stands_still(world: &World, both: &[&str]) {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one world is made once, and all that may fail does so in turn")]
 fn hosts_agree_on_who_is_well() {
     let Some(mut world) = World::new() else { return };
     let web = [world.run(0, "web-1", 11, INTERVAL), world.run(1, "web-2", 12, INTERVAL)];
