@@ -3,7 +3,7 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
-use crate::cli::compose::deploy::{placement_of, processors, restart, seconds};
+use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::place::invalid::Invalid;
@@ -106,7 +106,13 @@ impl Compose<'_> {
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = service.get("scale").cloned();
         if let Some(deploy) = service.below("deploy")? {
-            deploy.only(&["labels", "mode", "placement", "replicas", "resources", "restart_policy"])?;
+            // Only a stack is updated.
+            let of_stacks: &[&str] = if self.for_stack { &["rollback_config", "update_config"] } else { &[] };
+            let known = ["labels", "mode", "placement", "replicas", "resources", "restart_policy"];
+            deploy.only(&[&known[..], of_stacks].concat())?;
+            for (key, field) in [("update_config", "update"), ("rollback_config", "rollback")] {
+                put(field, deploy.below(key)?.map(|rules| update(&rules)).transpose()?);
+            }
             labels.extend(deploy.pairs("labels")?);
             count = deploy.get("replicas").cloned().or(count);
             match deploy.text("mode")?.as_deref() {
