@@ -44,7 +44,7 @@ pub(crate) fn requests(
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    Request::parse(item).map_err(|error| within(below(&format!("[{at}]"), error)))?;
+                    checked(item, for_stack).map_err(|error| within(below(&format!("[{at}]"), error)))?;
                     requests.push(item.clone());
                 }
             }
@@ -53,7 +53,7 @@ pub(crate) fn requests(
                 return Err(within(Invalid::new("", "it describes a cluster", expected)));
             }
             other => {
-                Request::parse(other).map_err(within)?;
+                checked(other, for_stack).map_err(within)?;
                 requests.push(other.clone());
             }
         }
@@ -62,6 +62,18 @@ pub(crate) fn requests(
         }
     }
     Ok(requests)
+}
+
+/// Fields of a service of a stack that no request has; the scheduler checks them.
+const OF_STACKS: [&str; 5] = ["dead_after", "depends_on", "job", "rollback", "update"];
+
+/// Checks a request, or a service of a stack.
+fn checked(request: &Value, for_stack: bool) -> Result<(), Invalid> {
+    let plain = request.as_map().filter(|_| for_stack).map(|map| {
+        let plain = map.iter().filter(|(key, _)| !OF_STACKS.contains(&&**key)).cloned();
+        Value::from(Map::new(plain.collect()))
+    });
+    Request::parse(plain.as_ref().unwrap_or(request)).map(drop)
 }
 
 /// Whether this document is a compose file: one with `services`, or of version 1, in which each entry is a service.
@@ -144,9 +156,8 @@ impl Compose<'_> {
             };
             let unit = left.remove(at);
             let request = self.unit(&unit, &services)?;
+            checked(&request, self.for_stack).map_err(|error| below(&path(&unit.primary), error))?;
             let whole = request.as_map().cloned().unwrap_or_default();
-            let plain = whole.without("rollback").without("update");
-            Request::parse(&plain.into()).map_err(|error| below(&path(&unit.primary), error))?;
             let waits = Value::list(unit.waits.iter().cloned().map(Value::Text));
             let depends = self.for_stack.then(|| ("depends_on".into(), waits));
             requests.push(whole.with(depends).into());
