@@ -229,9 +229,8 @@ impl Placer {
                 Err(Refusal::Uncertain(format!("placement {id} is being written to the ledger: ask again")))
             }
             (Some(record), _) if record.stack.is_none() => Ok(answer_of(id.into(), record, true)),
-            (Some(_), _) => Err(Refusal::Unknown(id.into())),
             (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
-            (None, None) => Err(Refusal::Unknown(id.into())),
+            (Some(_) | None, _) => Err(Refusal::Unknown(id.into())),
         })
     }
 

@@ -123,10 +123,10 @@ impl StoredRecord {
     fn checked(self, now: Duration) -> Result<Record, String> {
         if let Some(stack) = self.stack {
             let is_own = stack_of(&self.id).is_some_and(|name| *name == *stack.stack.name) && self.units.is_empty();
-            return match is_own {
-                true => Ok(Record::of_stack(*stack, Duration::from_millis(self.made).min(now))),
-                false => Err("it is a stack of another name, or has units".to_owned()),
-            };
+            if !is_own {
+                return Err("it is a stack of another name, or has units".to_owned());
+            }
+            return Ok(Record::of_stack(*stack, Duration::from_millis(self.made).min(now)));
         }
         // Without what was found there, which may be a secret.
         let expected = |invalid: Invalid| format!("{}: expected {}", invalid.field, invalid.expected);

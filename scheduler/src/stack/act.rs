@@ -82,8 +82,8 @@ impl Starter {
                 // What was freed a moment ago may still be on its way here.
                 Err(Refusal::Contended | Refusal::Taken(_)) => begun.elapsed() >= HOPELESS_AFTER,
                 Err(Refusal::Away(_) | Refusal::Uncertain(_) | Refusal::NoData | Refusal::Unread(_)) => return Ok(()),
-                // What was begun goes on, and the ledger shows it.
-                Err(Refusal::Unsettled(_)) | Ok(_) | Err(_) => true,
+                // Of what is not settled, what was begun goes on, and the ledger shows it.
+                Ok(_) | Err(_) => true,
             };
             if !is_over {
                 sleep(PAUSE).await;

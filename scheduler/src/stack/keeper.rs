@@ -216,7 +216,7 @@ impl Starter {
         self.look_for_room(stack, &subject, &mut world, &mut hopeless);
         self.with_stack(&stack.name, |memory| memory.hopeless = hopeless);
         let plan = plan(stack, &world);
-        Seen { world, plan, record }
+        Seen { record, world, plan }
     }
 
     /// Begins those steps that are not begun; returns when to look again for those that have to wait.
@@ -271,8 +271,8 @@ impl Starter {
                         self.begin_step(&stack.name, Step::Remove { id });
                     }
                 }
-                (step, _) => {
-                    if let (Step::Remove { .. }, Some(unit), true) = (&step, unit, is_settled)
+                (other, _) => {
+                    if let (Step::Remove { .. }, Some(unit), true) = (&other, unit, is_settled)
                         && let State::Ended(why) = &unit.state
                     {
                         // What ends again and again is started again less and less often.
@@ -281,7 +281,7 @@ impl Starter {
                             memory.fail_later(&unit.service, &unit.index, why, world.now);
                         });
                     }
-                    self.begin_step(&stack.name, step);
+                    self.begin_step(&stack.name, other);
                 }
             }
         }
@@ -322,12 +322,14 @@ impl Starter {
         }
         let beside = world.fits_beside.contains(&service.name);
         let rehearsal = self.rehearse_service(stack, service, subject, (world, beside));
-        self.with_stack(&stack.name, |memory| drop(memory.images.insert(key.clone(), Images::Coming)));
+        self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
         let (starter, name, service, stop) = (self.clone(), stack.name.clone(), service.clone(), stop.clone());
         self.spawn(async move {
             let brought = starter.bring_images(&rehearsal, &brought, &stop).await;
             match brought {
-                Ok(()) => starter.with_stack(&name, |memory| drop(memory.images.insert(key, Images::There))),
+                Ok(()) => {
+                    starter.with_stack(&name, |memory| memory.images.insert(key, Images::There));
+                }
                 Err(why) => {
                     warn!(stack = %name, service = %service.name, %why, "its images are not there");
                     let turn = [(service.name.clone(), Turn::RollBack(why.into()))];

@@ -131,7 +131,7 @@ impl Placer {
             };
             let found = found.ok_or_else(|| {
                 let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();
-                let wanted = to.map_or("one before".to_owned(), |to| to.to_string());
+                let wanted = to.map_or_else(|| "one before".to_owned(), |to| to.to_string());
                 Refusal::NoStack(format!("{name} with revision {wanted}; there are {}", known.join(", ")).into())
             })?;
             let services = found.services.clone();

@@ -233,7 +233,7 @@ fn service_view(
     let mut waits = phase.waits.clone();
     let is_coming = memory.images.get(&(service.name.clone(), service.digest.clone())) == Some(&Images::Coming);
     if is_coming && stage == "updating" {
-        waits = "its images are being pulled".to_owned();
+        waits = String::from("its images are being pulled");
     }
     let retry = memory.retries.iter().find(|((own, _), retry)| *own == service.name && retry.not_before > world.now);
     if let Some(((_, index), retry)) = retry {

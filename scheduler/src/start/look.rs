@@ -188,8 +188,11 @@ impl Starter {
 
     /// Remembers how a container is.
     pub(super) fn learn(&self, container: &Text, life: Life) {
-        let before = lock(&self.lives).insert(container.clone(), life.clone());
-        if before.is_none_or(|before| before != life) {
+        let mut lives = lock(&self.lives);
+        let is_news = lives.get(container) != Some(&life);
+        lives.insert(container.clone(), life);
+        drop(lives);
+        if is_news {
             lock(&self.stack_memory).touched_all = true;
             self.stacks_changed.notify_one();
         }

@@ -64,7 +64,7 @@ pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
         update.extend(rules.text(key)?.map(|word| (field.into(), Value::Text(word))));
     }
     for (key, only) in [("delay", "0s"), ("max_failure_ratio", "0")] {
-        if rules.text(key)?.is_some_and(|text| text.trim_end_matches(['s', '.', '0']) != "") {
+        if rules.text(key)?.is_some_and(|text| !text.trim_end_matches(['s', '.', '0']).is_empty()) {
             return Err(unsupported(rules.at(key), &[only]));
         }
     }

@@ -25,7 +25,7 @@ pub struct Down {
 pub struct Scale {
     /// How many units of which services, all of one stack: shop/web=3
     #[arg(required = true, value_name = "STACK/SERVICE=NUMBER")]
-    scale: Vec<String>,
+    services: Vec<String>,
     #[command(flatten)]
     waiting: Waiting,
     #[command(flatten)]
@@ -88,7 +88,7 @@ impl Scale {
     pub(in crate::cli) async fn run(self) -> Outcome {
         let mut stack: Option<&str> = None;
         let mut scales = Map::new();
-        for text in &self.scale {
+        for text in &self.services {
             let parts = text.split_once('=').and_then(|(name, number)| Some((name.split_once('/')?, number)));
             let wrong = || Failure::Wrong(format!("{text:?} is not STACK/SERVICE=NUMBER, such as shop/web=3"));
             let ((own, service), number) = parts.ok_or_else(wrong)?;

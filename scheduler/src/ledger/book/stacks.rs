@@ -47,7 +47,7 @@ impl StackIndex {
 
     pub(super) fn touch(&mut self, record: &Record) {
         let stack = record.stack.as_ref().map(|stack| &stack.stack.name);
-        self.touched.extend(stack.or(record.unit.as_ref().map(|unit| &unit.stack)).cloned());
+        self.touched.extend(stack.or_else(|| Some(&record.unit.as_ref()?.stack)).cloned());
     }
 }
 
