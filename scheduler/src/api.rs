@@ -12,6 +12,7 @@ mod metrics;
 mod placing;
 mod reply;
 mod routes;
+mod stacks;
 mod write_timeout;
 
 use std::hash::RandomState;
@@ -198,6 +199,8 @@ impl Server {
             let readiness = self.readiness.clone().unwrap_or_default();
             tokio::spawn(starter.clone().replace_failed(readiness, stop.clone()))
         });
+        let keeping =
+            tokio::spawn(starter.clone().keep_stacks(self.readiness.clone().unwrap_or_default(), stop.clone()));
         accept(listener, self.tls.map(TlsAcceptor::from), router(self.app), stop).await;
         // What does not land in time is in the ledger, and goes on with the next start.
         if tokio::time::timeout(LANDING_TIME, starter.finish()).await.is_err() {
@@ -209,6 +212,7 @@ impl Server {
             let _ = sync.await;
         }
         let _ = looking.await;
+        let _ = keeping.await;
         if let Some(replacing) = replacing {
             let _ = replacing.await;
         }

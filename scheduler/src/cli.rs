@@ -1,5 +1,5 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`; and `ledger`, `backup`
-//! and `restore`, which work on the ledger itself.
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`, and those of stacks; and
+//! `ledger`, `backup` and `restore`, which work on the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
 //! place, 1 when something has none, could not be started or does not run, and 2 when the arguments or a file are wrong.
@@ -19,6 +19,7 @@ mod placements;
 mod ps;
 mod rm;
 mod run;
+mod stack;
 mod terminal;
 
 use std::fmt;
@@ -36,6 +37,9 @@ use crate::cli::place::Place;
 use crate::cli::ps::Ps;
 use crate::cli::rm::Rm;
 use crate::cli::run::Run;
+use crate::cli::stack::change::{Confirm, Down, Pause, Resume, Rollback, Scale};
+use crate::cli::stack::show::{Diff, History, Stacks};
+use crate::cli::stack::up::{Plan, Up};
 use crate::cli::terminal::{print_json, warn};
 
 /// Exit code when something has no place.
@@ -59,6 +63,28 @@ pub enum Command {
     Ps(Ps),
     /// Stop and remove containers that were started, and give their room back
     Rm(Rm),
+    /// Say what would change if a file were brought up: units, hosts, order; changes nothing
+    Plan(Plan),
+    /// Have what a file describes run, and stay so
+    Up(Up),
+    /// Stop and remove all of a stack
+    Down(Down),
+    /// Have another number of units of services run
+    Scale(Scale),
+    /// Go back to an older revision of a stack
+    Rollback(Rollback),
+    /// Leave a stack as it is until `resume`
+    Pause(Pause),
+    /// Go on with a stack
+    Resume(Resume),
+    /// Remove what an update with `confirm` has left stopped
+    Confirm(Confirm),
+    /// Show stacks, or the units of one
+    Stacks(Stacks),
+    /// Show the revisions of a stack
+    History(History),
+    /// Show what differs between two revisions of a stack
+    Diff(Diff),
     /// Work on a ledger in etcd, without a scheduler
     Ledger(Ledger),
     /// Write the ledger, and what operators have put into its etcd, to one file
@@ -83,6 +109,17 @@ impl Command {
                 Self::Explain(explain) => explain.run().await,
                 Self::Ps(ps) => ps.run().await,
                 Self::Rm(rm) => rm.run().await,
+                Self::Plan(plan) => plan.run().await,
+                Self::Up(up) => up.run().await,
+                Self::Down(down) => down.run().await,
+                Self::Scale(scale) => scale.run().await,
+                Self::Rollback(rollback) => rollback.run().await,
+                Self::Pause(pause) => pause.run().await,
+                Self::Resume(resume) => resume.run().await,
+                Self::Confirm(confirm) => confirm.run().await,
+                Self::Stacks(stacks) => stacks.run().await,
+                Self::History(history) => history.run().await,
+                Self::Diff(diff) => diff.run().await,
                 Self::Ledger(ledger) => ledger.run().await,
                 Self::Backup(backup) => backup.run().await,
                 Self::Restore(restore) => restore.run().await,
@@ -104,6 +141,17 @@ impl Command {
             Self::Explain(explain) => explain.ask.json,
             Self::Ps(ps) => ps.ask.json,
             Self::Rm(rm) => rm.ask.json,
+            Self::Plan(plan) => plan.ask.json,
+            Self::Up(up) => up.ask.json,
+            Self::Down(down) => down.ask.json,
+            Self::Scale(scale) => scale.ask.json,
+            Self::Rollback(rollback) => rollback.ask.json,
+            Self::Pause(pause) => pause.ask.json,
+            Self::Resume(resume) => resume.ask.json,
+            Self::Confirm(confirm) => confirm.ask.json,
+            Self::Stacks(stacks) => stacks.ask.json,
+            Self::History(history) => history.ask.json,
+            Self::Diff(diff) => diff.ask.json,
             Self::Ledger(ledger) => ledger.json(),
             Self::Backup(backup) => backup.json(),
             Self::Restore(restore) => restore.json(),

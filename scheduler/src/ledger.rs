@@ -20,6 +20,7 @@ pub(crate) mod remarks;
 pub(crate) mod replacements;
 #[cfg(test)]
 mod share_laws;
+pub(crate) mod stack;
 pub(crate) mod store;
 mod stored;
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod lock;
 mod place;
 mod policy;
 mod replace;
+mod stack;
 mod start;
 mod subject;
 mod token;

@@ -109,6 +109,11 @@ impl Placer {
         Self { audit, ..self }
     }
 
+    /// Who may do what.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.policy.load_full()
+    }
+
     /// The log of who had what done.
     pub(crate) fn audit(&self) -> &Audit {
         &self.audit
@@ -195,7 +200,8 @@ impl Placer {
         if record {
             let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
             let (fingerprint, subject, asked) = (request.fingerprint, request.subject.clone(), request.asked.clone());
-            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, subject, asked });
+            let (unit, stack) = (request.unit.clone(), None);
+            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, subject, asked, unit, stack });
         } else {
             forget_all(book, &replicas);
         }
@@ -222,16 +228,16 @@ impl Placer {
             (Some(_), _) if book.is_pending(id) => {
                 Err(Refusal::Uncertain(format!("placement {id} is being written to the ledger: ask again")))
             }
-            (Some(record), _) => Ok(answer_of(id.into(), record, true)),
+            (Some(record), _) if record.stack.is_none() => Ok(answer_of(id.into(), record, true)),
             (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
-            (None, None) => Err(Refusal::Unknown(id.into())),
+            (Some(_) | None, _) => Err(Refusal::Unknown(id.into())),
         })
     }
 
     /// All placements that are held, by id.
     pub(crate) fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
-            let readable = book.records().filter(|(id, _)| !book.is_pending(id));
+            let readable = book.records().filter(|(id, record)| record.stack.is_none() && !book.is_pending(id));
             let readable = readable.map(|(id, record)| answer_of(id.clone(), record, true));
             let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
             let mut all: Vec<_> = readable.chain(unreadable).collect();

@@ -23,6 +23,8 @@ mod late;
 mod leased;
 mod look;
 pub(crate) mod platforms;
+#[cfg(test)]
+pub(crate) mod played;
 pub(crate) mod progress;
 pub(crate) mod pull_ahead;
 pub(crate) mod registry;
@@ -40,7 +42,7 @@ use std::time::Duration;
 
 use engine::{Certificates, Endpoint, EngineError};
 use model::Text;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -58,6 +60,7 @@ use crate::place::promise::{PATIENCE, undecided};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
 use crate::replace::last_log::LastLogs;
+use crate::stack::memory::Memory;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::DockerEngine;
 use crate::start::docker_config::DockerConfig;
@@ -112,6 +115,10 @@ pub(crate) struct Starter {
     asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
     /// Containers of no placement that the ledger knows, by host.
     strangers: Mutex<HashMap<Text, HashMap<Text, Stranger>>>,
+    /// What is remembered of stacks beside the ledger.
+    pub(crate) stack_memory: Mutex<Memory>,
+    /// Says that a stack is to be looked at.
+    pub(crate) stacks_changed: Notify,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     tasks: TaskTracker,
@@ -131,6 +138,8 @@ impl Starter {
             waits: Mutex::default(),
             asking: Mutex::default(),
             strangers: Mutex::default(),
+            stack_memory: Mutex::default(),
+            stacks_changed: Notify::new(),
             pinged: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

@@ -10,6 +10,9 @@ use crate::service::{Rollout, Stack, Stage};
 use crate::unit::{State, Unit, World};
 use crate::update::{OnFailure, Order, Update};
 
+/// Most characters of an index in an id: with two names of 40 and a digest it stays one that a request may have.
+const INDEX_MAX: usize = 30;
+
 /// Plans one service.
 pub(crate) struct Planner<'a> {
     stack: &'a Stack,
@@ -147,7 +150,7 @@ impl<'a> Planner<'a> {
         for unit in &self.new {
             let due = unit.made.saturating_add(Duration::from_secs(rules.deadline));
             match &unit.state {
-                State::Failed(why) => failed.push(format!("{}: {why}", unit.id)),
+                State::Failed(why) | State::Ended(why) => failed.push(format!("{}: {why}", unit.id)),
                 State::Lost(_) => {}
                 _ if unit.is_good(rules.monitor, self.world.now) => {}
                 _ if self.world.now >= due => {
@@ -193,6 +196,12 @@ impl<'a> Planner<'a> {
         let surplus: Vec<&Unit> = self.new.iter().copied().filter(|unit| !self.wanted.contains(&unit.index)).collect();
         for unit in surplus {
             self.plan.steps.push(Step::Remove { id: unit.id.clone() });
+        }
+        if self.is_settled() {
+            // Another unit takes the place of one that has ended.
+            let ended = |unit: &&Unit| matches!(unit.state, State::Ended(_)) && self.wanted.contains(&unit.index);
+            let ended: Vec<Text> = self.new.iter().copied().filter(ended).map(|unit| unit.id.clone()).collect();
+            self.plan.steps.extend(ended.into_iter().map(|id| Step::Remove { id }));
         }
         self.place(usize::MAX);
         self.wait_for_good();
@@ -282,6 +291,9 @@ impl<'a> Planner<'a> {
     /// An id that no unit has.
     fn id(&self, index: &str) -> Text {
         let service = &self.rollout.wanted;
+        // The indices of global services are names of hosts, which no container can have.
+        let plain = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
+        let index: String = index.chars().take(INDEX_MAX).map(plain).collect();
         let base = format!("{}-{}-{index}-{}", self.stack.name, service.name, service.digest);
         let taken = |id: &str| self.world.units.iter().any(|unit| *unit.id == *id);
         let mut id = base.clone();
@@ -305,10 +317,14 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        let is_settled = matches!(self.rollout.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_));
-        if missing > 0 && self.waits.is_empty() && !(is_settled && self.old.is_empty()) {
+        if missing > 0 && self.waits.is_empty() && !(self.is_settled() && self.old.is_empty()) {
             self.waits = format!("waits until {missing} of {} are healthy for {monitor} s", self.new.len());
         }
+    }
+
+    /// Whether nothing changes: what fails now is not the fault of an update.
+    fn is_settled(&self) -> bool {
+        matches!(self.rollout.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_))
     }
 
     fn finish(&mut self) {

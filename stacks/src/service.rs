@@ -150,6 +150,10 @@ impl Rollout {
             }
             self.stage = Stage::Updating;
         } else if self.wanted != wanted {
+            if matches!(self.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_)) {
+                // Another number of units is nothing to go back from to an older revision.
+                self.previous = None;
+            }
             self.wanted = wanted;
             self.stage = Stage::Updating;
         }

@@ -35,6 +35,8 @@ pub enum State {
     Unhealthy,
     /// It could not be started, or a job of it ended with an error.
     Failed(Text),
+    /// It ended, and is no job: somebody has to start it again.
+    Ended(Text),
     /// A job that ended without an error.
     Done,
     /// It was stopped and is kept.

@@ -1,13 +1,14 @@
 //! Hosts on one switch, each with a Docker Engine of its own, and one etcd: what agents need to find each other.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::engine::Engine;
 use crate::etcd::Etcd;
 use crate::namespace::Switch;
+use crate::service::Ended;
 use crate::shared::Exclusive;
 use crate::{Executable, Launch};
 
@@ -68,6 +69,38 @@ impl DockerHosts {
         let agent = agent.with("--host", format!("host-{}", host + 1));
         let agent = agent.with("--public-ip", format!("10.44.0.{}", host + 1));
         agent.with("--state-dir", self.folder.path().join(format!("state-{host}")))
+    }
+
+    /// A scheduler on a host, which shares its ledger with all others, follows the metadata service at this address and
+    /// reaches all engines.
+    pub fn scheduler(&self, host: usize, metadata: &str) -> Launch {
+        let sockets = self.engines.iter().enumerate().map(|(number, engine)| {
+            (format!("host-{}", number + 1), format!("unix://{}", engine.socket().display()).into())
+        });
+        let sockets: serde_json::Map<_, _> = sockets.collect();
+        let engines = self.folder.path().join("engines.json");
+        let text = serde_json::to_string(&sockets).expect("a map of texts is JSON");
+        std::fs::write(&engines, text).expect("the file of engines can be written");
+        Launch::served(Executable::Scheduler)
+            .in_namespace(&self.switch.hosts[host])
+            .with("--source", format!("metadata:{metadata}"))
+            .with("--ledger-etcd", self.etcd.urls())
+            .with("--ledger-key", self.folder.path().join("ledger.key"))
+            .with("--state-dir", self.scheduler_state(host))
+            .with("--docker-engines", &engines)
+    }
+
+    /// What a subcommand of the scheduler on a host ends with, which answers at this address.
+    pub fn ask_scheduler(&self, host: usize, address: &str, words: &[&str]) -> Ended {
+        let token = self.scheduler_state(host).join("scheduler.token");
+        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(address);
+        let launch = launch.word("--token-file").word(token);
+        let launch = words[1..].iter().fold(launch, Launch::word);
+        launch.in_namespace(&self.switch.hosts[host]).run()
+    }
+
+    fn scheduler_state(&self, host: usize) -> PathBuf {
+        self.folder.path().join(format!("scheduler-{host}"))
     }
 
     /// A folder for what a test writes.

@@ -66,6 +66,7 @@ impl From<Refusal> for Reply {
             },
             Refusal::Taken(_) => Self::error(StatusCode::CONFLICT, &text, "id", "an id and names of its own"),
             Refusal::Unknown(_) => Self::error(StatusCode::NOT_FOUND, &text, "id", "the id of a placement"),
+            Refusal::NoStack(_) => Self::error(StatusCode::NOT_FOUND, &text, "name", "the name of a stack"),
             Refusal::WriteFailed(_) => Self {
                 retry: Some(RETRY_FULL),
                 ..Self::error(StatusCode::SERVICE_UNAVAILABLE, &text, "", "a disk that can be written")

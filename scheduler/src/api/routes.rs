@@ -23,18 +23,24 @@ use crate::api::caller::{Caller, PeerName};
 use crate::api::event::PRIORITIZE;
 use crate::api::placing::{answered, place, wants_progress};
 use crate::api::reply::{Reply, bug};
+use crate::api::stacks;
 use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
+use crate::ledger::stack::stack_of;
 use crate::place::answer::Placement;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request as PlacementRequest;
 use crate::place::request::limits::GRACE_MAX;
+use crate::stack::store::Command;
 use crate::start::progress::ProgressSender;
 
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 9];
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 18];
+
+/// What paths of stacks begin with.
+const STACKS: &str = "/v1/stacks/";
 
 /// Paths, what answers there, and to which methods.
 const ROUTES: Routes = [
@@ -45,6 +51,15 @@ const ROUTES: Routes = [
     ("/v1/what-if", || post(what_if), &["post"]),
     ("/v1/rebalance", || post(rebalance), &["post"]),
     ("/v1/events/{name}", || post(event), &["post"]),
+    ("/v1/stacks", || get(stacks::list), &["get"]),
+    ("/v1/stacks/{name}", || get(stacks::show).put(stacks::put).delete(stacks::remove), &["get", "put", "delete"]),
+    ("/v1/stacks/{name}/plan", || post(stacks::plan), &["post"]),
+    ("/v1/stacks/{name}/scale", || post(stacks::scale), &["post"]),
+    ("/v1/stacks/{name}/rollback", || post(stacks::roll_back), &["post"]),
+    ("/v1/stacks/{name}/pause", || post(pause), &["post"]),
+    ("/v1/stacks/{name}/resume", || post(resume), &["post"]),
+    ("/v1/stacks/{name}/confirm", || post(confirm), &["post"]),
+    ("/v1/stacks/{name}/history", || get(stacks::history).post(stacks::diff), &["get", "post"]),
     ("/v1/token", || get(token), &["get"]),
     ("/v1/openapi.json", || get(openapi), &["get"]),
 ];
@@ -68,6 +83,8 @@ pub(super) fn questions(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/placements", get(list))
         .route("/v1/hosts", get(hosts))
+        .route("/v1/stacks", get(stacks::list))
+        .route("/v1/stacks/{name}", get(stacks::show))
         .route("/v1/explain", post(explain))
         .route("/v1/what-if", post(what_if))
         .route("/v1/rebalance", post(rebalance))
@@ -99,15 +116,20 @@ async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
 
 fn action_of(method: &Method, uri: &Uri) -> Action {
     match *method {
-        Method::DELETE => Action::Remove,
+        Method::PUT | Method::DELETE if uri.path().starts_with(STACKS) => Action::Stack,
+        Method::POST if uri.path().starts_with(STACKS) => match uri.path().rsplit('/').next() {
+            Some("plan" | "history") => Action::Ask,
+            _ => Action::Stack,
+        },
         Method::POST if uri.path().starts_with("/v1/events/") => Action::Event,
+        Method::DELETE => Action::Remove,
         Method::POST if uri.path() == "/v1/placements" => Action::Place,
         _ => Action::Ask,
     }
 }
 
 /// The part of a path that names something.
-struct Segment(String);
+pub(super) struct Segment(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
     type Rejection = Reply;
@@ -175,6 +197,9 @@ async fn release(
 ) -> Response {
     let id: Text = id.into();
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
+    if stack_of(&id).is_some() {
+        return Reply::from(Refusal::Unknown(id)).into_response();
+    }
     let noted = {
         let (audit, id, subject) = (app.placer.audit().clone(), id.clone(), subject.clone());
         move |answer: &Result<Placement, Refusal>| {
@@ -219,6 +244,18 @@ async fn release(
             reply.into_response()
         }
     }
+}
+
+async fn pause(app: State<Arc<App>>, name: Segment, caller: Extension<Caller>, request: Request) -> Response {
+    stacks::command(app.0, name.0, caller.0, stacks::wants_to_wait(&request), Command::Pause).await
+}
+
+async fn resume(app: State<Arc<App>>, name: Segment, caller: Extension<Caller>, request: Request) -> Response {
+    stacks::command(app.0, name.0, caller.0, stacks::wants_to_wait(&request), Command::Resume).await
+}
+
+async fn confirm(app: State<Arc<App>>, name: Segment, caller: Extension<Caller>, request: Request) -> Response {
+    stacks::command(app.0, name.0, caller.0, stacks::wants_to_wait(&request), Command::Confirm).await
 }
 
 async fn hosts(State(app): State<Arc<App>>) -> Reply {

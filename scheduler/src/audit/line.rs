@@ -46,6 +46,8 @@ pub(crate) enum Action {
     Sweep,
     /// A request that only asks, of a client that may not even do that.
     Ask,
+    /// A stack is wanted otherwise.
+    Stack,
     /// The predecessor's events.
     Event,
     /// Lines that are missing.

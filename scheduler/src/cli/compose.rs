@@ -21,7 +21,8 @@ const DOCUMENTS_MAX: usize = 10_000;
 
 /// The requests of a file: each document is a request, a list of them, or a compose file for the stack `stack`.
 ///
-/// `variable` returns the value of a variable of the environment.
+/// `variable` returns the value of a variable of the environment. `for_stack` the requests also say how their services are
+/// updated and what they depend on.
 ///
 /// # Errors
 ///
@@ -30,6 +31,7 @@ pub(crate) fn requests(
     documents: &[Value],
     stack: &str,
     variable: &dyn Fn(&str) -> Option<String>,
+    for_stack: bool,
 ) -> Result<Vec<Value>, Invalid> {
     let mut requests = Vec::new();
     for (at, document) in documents.iter().enumerate() {
@@ -37,12 +39,12 @@ pub(crate) fn requests(
         match document {
             Value::Map(map) if is_compose(document) => {
                 let top = if map.get("services").is_some() { "services." } else { "" };
-                let compose = Compose { stack: name(map, stack), top, variable };
+                let compose = Compose { stack: name(map, stack), top, variable, for_stack };
                 requests.extend(compose.requests(map).map_err(within)?);
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
-                    Request::parse(item).map_err(|error| within(below(&format!("[{at}]"), error)))?;
+                    checked(item, for_stack).map_err(|error| within(below(&format!("[{at}]"), error)))?;
                     requests.push(item.clone());
                 }
             }
@@ -51,7 +53,7 @@ pub(crate) fn requests(
                 return Err(within(Invalid::new("", "it describes a cluster", expected)));
             }
             other => {
-                Request::parse(other).map_err(within)?;
+                checked(other, for_stack).map_err(within)?;
                 requests.push(other.clone());
             }
         }
@@ -60,6 +62,18 @@ pub(crate) fn requests(
         }
     }
     Ok(requests)
+}
+
+/// Fields of a service of a stack that no request has; the scheduler checks them.
+const OF_STACKS: [&str; 5] = ["dead_after", "depends_on", "job", "rollback", "update"];
+
+/// Checks a request, or a service of a stack.
+fn checked(request: &Value, for_stack: bool) -> Result<(), Invalid> {
+    let plain = request.as_map().filter(|_| for_stack).map(|map| {
+        let plain = map.iter().filter(|(key, _)| !OF_STACKS.contains(&&**key)).cloned();
+        Value::from(Map::new(plain.collect()))
+    });
+    Request::parse(plain.as_ref().unwrap_or(request)).map(drop)
 }
 
 /// Whether this document is a compose file: one with `services`, or of version 1, in which each entry is a service.
@@ -108,6 +122,7 @@ struct Compose<'a> {
     /// What stands before the name of a service in the way to it: `services.`, or nothing in a file of version 1.
     top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
+    for_stack: bool,
 }
 
 impl Compose<'_> {
@@ -141,8 +156,11 @@ impl Compose<'_> {
             };
             let unit = left.remove(at);
             let request = self.unit(&unit, &services)?;
-            Request::parse(&request).map_err(|error| below(&path(&unit.primary), error))?;
-            requests.push(request);
+            checked(&request, self.for_stack).map_err(|error| below(&path(&unit.primary), error))?;
+            let whole = request.as_map().cloned().unwrap_or_default();
+            let waits = Value::list(unit.waits.iter().cloned().map(Value::Text));
+            let depends = self.for_stack.then(|| ("depends_on".into(), waits));
+            requests.push(whole.with(depends).into());
             done.push(unit.primary);
         }
         Ok(requests)
@@ -158,7 +176,7 @@ mod tests {
         let parsed = |text: &&str| source::format::parse(text).unwrap().value(model::scalar::core);
         let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
         let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
-        requests(&documents, "shop", &variable)
+        requests(&documents, "shop", &variable, false)
     }
 
     fn check_wrong(yaml: &str, field: &str, part: &str) {

@@ -12,38 +12,83 @@ use crate::place::invalid::Invalid;
 /// Largest file of requests.
 const FILE_MAX: u64 = 64 << 20;
 
+/// A file as it was read.
+struct Documents {
+    /// The file as messages call it.
+    shown: String,
+    all: Vec<model::Value>,
+    /// The stack of documents that name none.
+    stack: String,
+}
+
 /// The requests of a file, and whether each may need those before it: of a compose file they come in the order of
 /// `depends_on`.
 pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
-    let shown = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
-    let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
-    let mut contents = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        io::stdin().take(FILE_MAX + 1).read_to_end(&mut contents)
-    } else {
-        std::fs::File::open(file).and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut contents))
-    };
-    if read.map_err(|error| wrong(&error))? as u64 > FILE_MAX {
-        return Err(wrong(&format!("longer than {FILE_MAX} bytes")));
+    let documents = Documents::read(file, stack)?;
+    let is_compose = documents.all.iter().any(compose::is_compose);
+    Ok((documents.requests(false)?, is_compose))
+}
+
+/// The stack that a file describes: its name and its services.
+pub(super) fn read_stack(file: &PathBuf, stack: Option<&String>) -> Result<(String, Vec<Value>), Failure> {
+    let documents = Documents::read(file, stack)?;
+    let mut services = documents.requests(true)?;
+    let mut name: Option<String> = stack.cloned();
+    for service in &mut services {
+        let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
+        if let Some(other) = name.replace(own.clone()).filter(|other| *other != own) {
+            let problem = format!("it is of two stacks, {other} and {own}");
+            return Err(documents.wrong(&problem));
+        }
+        if let Some(map) = service.as_object_mut() {
+            // What is asked for is a stack, and its units have ids of their own.
+            map.remove("id");
+        }
     }
-    let text = source::format::text(contents).map_err(|error| wrong(&error))?;
-    let texts = if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };
-    let mut documents = Vec::new();
-    for text in texts {
-        let parsed = source::format::parse(text).map_err(|error| wrong(&error))?;
-        documents.push(parsed.value(model::scalar::core));
+    Ok((name.unwrap_or(documents.stack), services))
+}
+
+impl Documents {
+    fn read(file: &PathBuf, stack: Option<&String>) -> Result<Self, Failure> {
+        let shown = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
+        let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
+        let mut contents = Vec::new();
+        let read = if file.as_os_str() == "-" {
+            io::stdin().take(FILE_MAX + 1).read_to_end(&mut contents)
+        } else {
+            std::fs::File::open(file).and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut contents))
+        };
+        if read.map_err(|error| wrong(&error))? as u64 > FILE_MAX {
+            return Err(wrong(&format!("longer than {FILE_MAX} bytes")));
+        }
+        let text = source::format::text(contents).map_err(|error| wrong(&error))?;
+        let texts =
+            if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };
+        let mut all = Vec::new();
+        for text in texts {
+            let parsed = source::format::parse(text).map_err(|error| wrong(&error))?;
+            all.push(parsed.value(model::scalar::core));
+        }
+        if all.is_empty() {
+            return Err(wrong(&"no request in it"));
+        }
+        let folder =
+            file.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_lowercase()));
+        let stack = stack.cloned().or(folder).unwrap_or_else(|| "default".to_owned());
+        let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
+        let stack: String = stack.chars().map(plain).collect();
+        let stack = stack.trim_start_matches(['-', '_']).to_owned();
+        Ok(Self { shown, all, stack })
     }
-    if documents.is_empty() {
-        return Err(wrong(&"no request in it"));
+
+    fn wrong(&self, text: &dyn std::fmt::Display) -> Failure {
+        Failure::Wrong(format!("{}: {text}", self.shown))
     }
-    let folder = file.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_lowercase()));
-    let stack = stack.cloned().or(folder).unwrap_or_else(|| "default".to_owned());
-    let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
-    let stack: String = stack.chars().map(plain).collect();
-    let variable = |name: &str| std::env::var(name).ok();
-    let requests = compose::requests(&documents, stack.trim_start_matches(['-', '_']), &variable);
-    let requests = requests.map_err(|error: Invalid| wrong(&error))?;
-    let json = |request: &model::Value| serde_json::to_value(request).map_err(|error| wrong(&error));
-    let is_compose = documents.iter().any(compose::is_compose);
-    Ok((requests.iter().map(json).collect::<Result<_, _>>()?, is_compose))
+
+    fn requests(&self, for_stack: bool) -> Result<Vec<Value>, Failure> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let requests = compose::requests(&self.all, &self.stack, &variable, for_stack);
+        let requests = requests.map_err(|error: Invalid| self.wrong(&error))?;
+        requests.iter().map(|request| serde_json::to_value(request).map_err(|error| self.wrong(&error))).collect()
+    }
 }

@@ -35,7 +35,8 @@ impl Teller {
 
     pub(super) fn tell(&mut self, progress: &Value) {
         let text = |key: &str| progress[key].as_str().unwrap_or_default();
-        let line = format!("{} on {}: {}", text("container"), text("host"), text("status"));
+        let on = if text("host").is_empty() { "" } else { " on " };
+        let line = format!("{}{on}{}: {}", text("container"), text("host"), text("status"));
         let line = printable(&line, usize::MAX);
         let layer = progress["layer"].as_str().map(|layer| printable(layer, usize::MAX));
         if !self.terminal {

@@ -7,6 +7,7 @@ mod late;
 mod learn;
 mod notes;
 mod records;
+pub(crate) mod stacks;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use foldhash::fast::RandomState;
 use model::Text;
 
 use crate::ledger::LAPSE;
+use crate::ledger::book::stacks::StackIndex;
 use crate::ledger::late::LateContainers;
 use crate::ledger::mirror::EtcdMirror;
 use crate::ledger::note::Note;
@@ -52,6 +54,8 @@ pub(crate) struct Book {
     pub(super) unreadable: BTreeMap<Text, String>,
     /// Containers that an engine may still create although no job waits for them any more.
     pub(super) late: LateContainers,
+    /// Which records are stacks, and which are of which stack.
+    pub(super) stacks: StackIndex,
     /// What etcd has, when the ledger is shared.
     pub(super) mirror: Option<Box<EtcdMirror>>,
 }
@@ -149,7 +153,10 @@ impl Book {
                 self.names.insert(held.name.to_lowercase(), (id.clone(), at, member));
             }
         }
-        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        if record.stack.is_none() {
+            self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        }
+        self.stacks.enter(&id, &record);
         self.records.insert(id, record);
     }
 
@@ -303,6 +310,7 @@ impl Book {
         }
         let record = self.records.remove(id)?;
         self.unsaved.remove(id);
+        self.stacks.leave(id, &record);
         self.note_change(id);
         self.drop_fences(id);
         self.lapses.remove(&(record.made.saturating_add(LAPSE), Lapse::Record(id.into())));
@@ -332,11 +340,7 @@ impl Book {
     }
 
     pub(super) fn end_if_over(&mut self, id: &Text) {
-        let over = |record: &Record| {
-            let mut members = record.replicas.iter().flat_map(|replica| &replica.members);
-            !record.is_at_work() && members.all(|held| held.state == PromiseState::Over)
-        };
-        if self.records.get(id).is_some_and(over) && !self.is_foreign(id) {
+        if self.records.get(id).is_some_and(Record::is_over) && !self.is_foreign(id) {
             self.release(id);
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use model::{Fingerprint, Map, Text};
 
 use crate::ledger::replacements::Replacements;
+use crate::ledger::stack::{StackRecord, StackUnit};
 use crate::place::hosts::{CPU, INSTANCES, MEMORY};
 use crate::place::inventory::Inventory;
 use crate::place::port::Bound;
@@ -25,6 +26,10 @@ pub(crate) struct Record {
     pub(crate) subject: Subject,
     /// The request as it was written.
     pub(crate) asked: Map,
+    /// Which unit of a stack it is.
+    pub(crate) unit: Option<StackUnit>,
+    /// The stack that is stored here in place of a placement: it has no units, and stays until it is deleted.
+    pub(crate) stack: Option<Box<StackRecord>>,
 }
 
 /// How long an engine may still do what it was asked and has not answered.
@@ -55,6 +60,20 @@ pub(crate) enum Stage {
 }
 
 impl Record {
+    /// A stack.
+    pub(crate) fn of_stack(stack: StackRecord, made: Duration) -> Self {
+        let asked = Map::default();
+        let (replicas, subject) = (Vec::new(), Subject::default());
+        let (fingerprint, stack) = (Fingerprint::of(&asked), Some(Box::new(stack)));
+        Self { fingerprint, made, replicas, unplaced: 0, subject, asked, unit: None, stack }
+    }
+
+    /// Whether nothing of it is left that was promised.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut members = self.replicas.iter().flat_map(|replica| &replica.members);
+        self.stack.is_none() && !self.is_at_work() && members.all(|held| held.state == PromiseState::Over)
+    }
+
     /// Whether the scheduler works on one of the units.
     pub(crate) fn is_at_work(&self) -> bool {
         self.replicas.iter().any(Replica::is_at_work)

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage, Waiting};
 use crate::ledger::replacements::Replacements;
+use crate::ledger::stack::{StackRecord, StackUnit, stack_of};
 use crate::place::invalid::Invalid;
 use crate::place::port::{Bound, Protocol};
 use crate::place::replica::replica_of;
@@ -30,6 +31,10 @@ pub(crate) struct StoredRecord {
     subject: Subject,
     asked: Map,
     units: Vec<StoredUnit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unit: Option<StackUnit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stack: Option<Box<StackRecord>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,6 +106,8 @@ impl StoredRecord {
             subject: record.subject.clone(),
             asked: record.asked.clone(),
             units: record.replicas.iter().map(unit).collect(),
+            unit: record.unit.clone(),
+            stack: record.stack.clone(),
         }
     }
 
@@ -114,6 +121,13 @@ impl StoredRecord {
     }
 
     fn checked(self, now: Duration) -> Result<Record, String> {
+        if let Some(stack) = self.stack {
+            let is_own = stack_of(&self.id).is_some_and(|name| *name == *stack.stack.name) && self.units.is_empty();
+            if !is_own {
+                return Err("it is a stack of another name, or has units".to_owned());
+            }
+            return Ok(Record::of_stack(*stack, Duration::from_millis(self.made).min(now)));
+        }
         // Without what was found there, which may be a secret.
         let expected = |invalid: Invalid| format!("{}: expected {}", invalid.field, invalid.expected);
         let request = Request::parse(&without_nulls(&self.asked).into()).map_err(expected)?;
@@ -159,6 +173,8 @@ impl StoredRecord {
             unplaced: self.unplaced,
             subject: self.subject,
             asked: self.asked,
+            unit: self.unit,
+            stack: None,
         })
     }
 }

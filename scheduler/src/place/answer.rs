@@ -265,7 +265,7 @@ pub(crate) fn placed_unit(replica: &Replica, asked: &Map) -> PlacedUnit {
 }
 
 /// A time since 1970 as people read it, in whole seconds.
-fn rfc3339(time: Duration) -> String {
+pub(crate) fn rfc3339(time: Duration) -> String {
     let moment = OffsetDateTime::from(UNIX_EPOCH + Duration::from_secs(time.as_secs()));
     moment.format(&Rfc3339).unwrap_or_default()
 }

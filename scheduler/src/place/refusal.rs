@@ -29,6 +29,9 @@ pub enum Refusal {
     /// There is no such placement.
     #[error("no placement {0}")]
     Unknown(Text),
+    /// There is no such stack.
+    #[error("no stack {0}")]
+    NoStack(Text),
     /// The ledger is full: ask again later.
     #[error(transparent)]
     Full(#[from] Full),

@@ -28,7 +28,6 @@ impl Placer {
     /// # Errors
     ///
     /// As [`Placer::place`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the planner of stacks"))]
     pub(crate) fn rehearse(&self, requests: &[Rehearsed<'_>], now: Duration) -> Result<Vec<Placement>, Refusal> {
         // The ledger is free again before the long work begins.
         let mut book = self.with(now, |book| Ok(book.scratch()))?;

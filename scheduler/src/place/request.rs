@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use model::health::{BadCheck, LABEL};
 use model::{Fingerprint, Map, Text, Value};
 
+use crate::ledger::stack::StackUnit;
 use crate::place::constraint::{Constraint, Macros};
 use crate::place::fields::Fields;
 use crate::place::hosts::STORAGE;
@@ -56,6 +57,8 @@ pub struct Request {
     pub(crate) attempts: u32,
     /// Who asks.
     pub(crate) subject: Subject,
+    /// Which unit of a stack it is, as the scheduler itself says.
+    pub(crate) unit: Option<StackUnit>,
     /// The stack of the unit.
     pub(crate) stack: Option<Text>,
     /// `stack/service` of the unit.
@@ -132,6 +135,7 @@ impl Request {
                 .and_then(|attempts| u32::try_from(attempts).ok())
                 .unwrap_or(ATTEMPTS_DEFAULT),
             subject: Subject::default(),
+            unit: None,
             stack: stack.clone(),
             service: service.as_ref().map(|service| format!("{}/{service}", macros.stack).into()),
             service_key: None,

@@ -36,7 +36,6 @@ impl Starter {
     ///
     /// [`Refusal::Unknown`] if there is no such unit that is started, [`Refusal::Unsettled`] while an engine does not
     /// answer, and if the ledger cannot be written.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn stop_units(
         self: &Arc<Self>,
         id: &Text,
@@ -63,7 +62,6 @@ impl Starter {
     ///
     /// [`Refusal::DoesNotFit`] with what has the room or the ports of one now: none of them is started then. Otherwise
     /// as [`Starter::stop_units`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn start_kept(
         self: &Arc<Self>,
         id: &Text,
@@ -77,36 +75,6 @@ impl Starter {
         self.take_room_again(id, &kept).await?;
         self.run_job(job, None, progress).await?;
         self.all_are(id, units, &[Stage::Started])
-    }
-
-    /// Stops and removes units of a placement, kept or not, and gives back their room; the others stay.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Starter::stop_units`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Starter::stop_units`].
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
-    pub(crate) async fn remove_units(
-        self: &Arc<Self>,
-        id: &Text,
-        units: &[usize],
-        grace: Option<Duration>,
-        progress: ProgressSender,
-    ) -> Result<(), Refusal> {
-        let job = self.claim_idle(id, &progress).await?;
-        let there = [Stage::Started, Stage::Stopping, Stage::Kept, Stage::Restarting, Stage::Replacing, Stage::Begun];
-        let begun = self.placer.begin(id, units, (&there, Stage::Undoing), self.clock.now());
-        self.commit_begun(id, &begun).await?;
-        self.run_job(job, grace, progress).await?;
-        let stages = self.placer.stages(id, self.clock.now());
-        let remains = |at: &&usize| stages.get(**at).is_some_and(|stage| *stage != Stage::Reserved);
-        match units.iter().find(remains) {
-            Some(at) => Err(Refusal::Unsettled(format!("unit {at} of {id} is not removed yet: ask again"))),
-            None => Ok(()),
-        }
     }
 
     /// The exclusive job for a placement of this scheduler, after those that are running.

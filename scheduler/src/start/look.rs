@@ -188,7 +188,19 @@ impl Starter {
 
     /// Remembers how a container is.
     pub(super) fn learn(&self, container: &Text, life: Life) {
-        lock(&self.lives).insert(container.clone(), life);
+        let mut lives = lock(&self.lives);
+        let is_news = lives.get(container) != Some(&life);
+        lives.insert(container.clone(), life);
+        drop(lives);
+        if is_news {
+            lock(&self.stack_memory).touched_all = true;
+            self.stacks_changed.notify_one();
+        }
+    }
+
+    /// How a container is, as its engine said at the last look.
+    pub(crate) fn life(&self, container: &Text) -> Option<Life> {
+        lock(&self.lives).get(container).cloned()
     }
 
     /// Remembers what the containers of a unit wait for, or that they wait for nothing any more.

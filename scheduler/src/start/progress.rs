@@ -12,7 +12,8 @@ pub(crate) const PROGRESS_MAX: usize = 256;
 /// How far something got.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Progress {
-    /// The host.
+    /// The host; empty for a whole service.
+    #[serde(skip_serializing_if = "is_empty")]
     pub host: Text,
     /// The container; empty when the image is for several.
     #[serde(skip_serializing_if = "is_empty")]
@@ -40,7 +41,7 @@ fn is_empty(text: &Text) -> bool {
 /// Where progress is sent.
 pub(crate) type ProgressSender = Option<mpsc::Sender<Progress>>;
 
-pub(super) fn send_progress(sender: &ProgressSender, progress: Progress) {
+pub(crate) fn send_progress(sender: &ProgressSender, progress: Progress) {
     if let Some(sender) = sender {
         // A slow reader misses some.
         let _ = sender.try_send(progress);
@@ -51,6 +52,11 @@ impl Progress {
     /// The progress of another job's container.
     pub(super) fn of_other(host: &Text, container: &Text, status: String) -> Self {
         Self { host: host.clone(), container: container.clone(), status, ..Self::default() }
+    }
+
+    /// The progress of a service of a stack.
+    pub(crate) fn of_service(service: &Text, status: String) -> Self {
+        Self { container: service.clone(), status, ..Self::default() }
     }
 
     pub(super) fn new(replica: &Replica, container: &Text, status: &str) -> Self {

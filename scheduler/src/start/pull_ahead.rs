@@ -44,7 +44,6 @@ impl Starter {
     /// Pulls images on hosts, all at once but at most two on one host; the outcomes are in the order of `wanted`.
     ///
     /// What `stop` cancels has failed; engines drop what they have of it, or have pulled it after all.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the executor of stacks"))]
     pub(crate) async fn pull_ahead(
         self: &Arc<Self>,
         wanted: &[WantedImage],

@@ -91,6 +91,8 @@ impl StartJob {
         for at in order(request) {
             if let Some(container) = &replica.members[at].container {
                 docker.start(container).await?;
+                // What was learned before says that it is stopped.
+                self.starter.learn(container, docker.find(container).await?.life);
             }
         }
         Ok(())

@@ -2,13 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use axum::Router;
-use axum::body::to_bytes;
-use axum::extract::{Request as Asked, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use etcd::{EtcdClient, EtcdOptions};
 use serde_json::{Value, json};
 use source::Store;
@@ -28,151 +23,9 @@ use crate::policy::Policy;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::start::endpoint::Endpoints;
+use crate::start::played::{LIMIT, Played, inventory, starter, starter_over};
 use crate::start::pull_ahead::{ImageOutcome, WantedImage};
 use crate::subject::Subject;
-
-/// Longest wait for something to happen; a busy machine is slow.
-const LIMIT: Duration = Duration::from_mins(1);
-
-/// An engine with these containers, by name.
-#[derive(Default)]
-struct Played {
-    containers: Mutex<BTreeMap<String, Value>>,
-    created: AtomicUsize,
-    /// How often it was asked about an image of a registry.
-    asked: AtomicUsize,
-    /// How many images it pulls just now, and the most it did at once.
-    pulls: AtomicUsize,
-    most_pulls: AtomicUsize,
-}
-
-impl Played {
-    async fn start() -> (Arc<Self>, SocketAddr) {
-        let played = Arc::new(Self::default());
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new().fallback(Self::answer).with_state(played.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        (played, address)
-    }
-
-    fn put(&self, name: &str, labels: &[(&str, &str)], state: &Value) {
-        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-        let container = json!({ "Id": format!("id-of-{name}"), "Config": { "Labels": labels }, "State": state });
-        lock(&self.containers).insert(name.to_owned(), container);
-    }
-
-    fn state(&self, name: &str) -> String {
-        lock(&self.containers)[name]["State"]["Status"].as_str().unwrap_or_default().to_owned()
-    }
-
-    fn names(&self) -> Vec<String> {
-        lock(&self.containers).keys().cloned().collect()
-    }
-
-    async fn answer(State(played): State<Arc<Self>>, asked: Asked) -> Response {
-        let (method, uri) = (asked.method().as_str().to_owned(), asked.uri().clone());
-        let body = to_bytes(asked.into_body(), 1 << 20).await.unwrap();
-        let path = uri.path().split('/').filter(|part| !part.is_empty() && !part.starts_with("v1."));
-        let path: Vec<&str> = path.collect();
-        match (method.as_str(), &path[..]) {
-            ("GET", ["images", "present", "json"]) => return json!({ "Id": "sha256:00" }).to_string().into_response(),
-            ("GET", ["images", ..]) => return StatusCode::NOT_FOUND.into_response(),
-            ("POST", ["images", "create"]) => {
-                let now = played.pulls.fetch_add(1, Ordering::Relaxed) + 1;
-                played.most_pulls.fetch_max(now, Ordering::Relaxed);
-                sleep(Duration::from_millis(200)).await;
-                played.pulls.fetch_sub(1, Ordering::Relaxed);
-                let query = uri.query().unwrap_or_default();
-                if query.contains("slow") {
-                    sleep(LIMIT).await;
-                }
-                if query.contains("broken") {
-                    return json!({ "errorDetail": { "message": "no such manifest" } }).to_string().into_response();
-                }
-                let layer =
-                    json!({ "status": "Downloading", "id": "ab", "progressDetail": { "current": 1, "total": 2 } });
-                return layer.to_string().into_response();
-            }
-            _ => {}
-        }
-        let mut containers = lock(&played.containers);
-        let called = |containers: &BTreeMap<String, Value>, what: &str| {
-            containers.iter().find(|(name, one)| *name == what || one["Id"] == what).map(|(name, _)| name.clone())
-        };
-        let none = || (StatusCode::NOT_FOUND, json!({ "message": "no such container" }).to_string()).into_response();
-        match (method.as_str(), &path[..]) {
-            (_, ["version"]) => json!({ "ApiVersion": "1.43", "Version": "24.0" }).to_string().into_response(),
-            ("GET", ["distribution", ..]) => {
-                played.asked.fetch_add(1, Ordering::Relaxed);
-                json!({ "Descriptor": {}, "Platforms": [{ "os": "linux", "architecture": "amd64" }] })
-                    .to_string()
-                    .into_response()
-            }
-            (_, ["_ping"]) => "OK".into_response(),
-            ("GET", ["containers", "json"]) => {
-                let listed = containers.values().map(|one| {
-                    json!({ "Id": one["Id"], "Labels": one["Config"]["Labels"], "State": one["State"]["Status"] })
-                });
-                Value::from(listed.collect::<Vec<_>>()).to_string().into_response()
-            }
-            ("POST", ["containers", "create"]) => {
-                let name = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("name=")));
-                let name = name.unwrap_or_default().to_owned();
-                if containers.contains_key(&name) {
-                    let text = json!({ "message": format!("Conflict. {name} is in use") }).to_string();
-                    return (StatusCode::CONFLICT, text).into_response();
-                }
-                let body: Value = serde_json::from_slice(&body).unwrap();
-                let id = format!("id-of-{name}");
-                let one = json!({ "Id": id, "Image": "sha256:00", "Config": { "Labels": body["Labels"] }, "State": { "Status": "created" } });
-                containers.insert(name, one);
-                played.created.fetch_add(1, Ordering::Relaxed);
-                (StatusCode::CREATED, json!({ "Id": id, "Warnings": [] }).to_string()).into_response()
-            }
-            (method, ["containers", what, rest @ ..]) => {
-                let Some(name) = called(&containers, what) else { return none() };
-                match (method, rest) {
-                    ("GET", ["json"]) => containers[&name].to_string().into_response(),
-                    ("POST", ["start"]) => {
-                        containers.get_mut(&name).unwrap()["State"] = json!({ "Status": "running" });
-                        StatusCode::NO_CONTENT.into_response()
-                    }
-                    ("DELETE", []) => {
-                        containers.remove(&name);
-                        StatusCode::NO_CONTENT.into_response()
-                    }
-                    ("POST", ["stop"]) => {
-                        containers.get_mut(&name).unwrap()["State"] = json!({ "Status": "exited", "ExitCode": 143 });
-                        StatusCode::NO_CONTENT.into_response()
-                    }
-                    _ => "".into_response(),
-                }
-            }
-            _ => none(),
-        }
-    }
-}
-
-/// One host, whose engine is there, and what is shown on it.
-fn inventory(engine: SocketAddr, containers: &Value) -> Arc<Inventory> {
-    let labels = json!({ "io.berth.docker.endpoint": format!("tcp://{engine}") });
-    let hosts = json!([{ "name": "one", "uuid": "u", "memory": 8, "labels": labels }]);
-    let cluster = json!({ "berth": 1, "hosts": hosts, "containers": containers });
-    let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
-    Arc::new(Inventory::new(&Arc::new(snapshot)))
-}
-
-fn starter(engine: SocketAddr, ledger: Ledger) -> Arc<Starter> {
-    let inventories = Arc::new(Store::new(Inventory::default()));
-    inventories.publish(inventory(engine, &json!([])));
-    starter_over(inventories, ledger)
-}
-
-fn starter_over(inventories: Arc<Store<Inventory>>, ledger: Ledger) -> Arc<Starter> {
-    let placer = Placer::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger);
-    Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default())
-}
 
 fn request(id: &str) -> Request {
     several(id, 1)
@@ -630,7 +483,7 @@ async fn a_kept_unit_gives_its_room_to_another_one_and_is_started_again_as_it_wa
     assert_eq!(starter.only_unit("old").unwrap().members[0].container, Some("id-of-old".into()));
     assert_eq!(played.created.load(Ordering::Relaxed), 2, "the same containers");
     assert!(starter.start_kept(&new, &[0], None).await.is_err());
-    starter.remove_units(&new, &[0], None, None).await.unwrap();
+    starter.release(&new, None, None, |_| ()).await.unwrap();
     assert_eq!(played.names(), ["old"]);
     assert!(starter.only_unit("new").is_none());
     let unknown = starter.stop_units(&new, &[0], None, None).await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tests::docker_hosts::DockerHosts;
 use tests::service::Ended;
-use tests::{Executable, Launch, Service, eventually, tell};
+use tests::{Launch, Service, eventually, tell};
 
 use super::{LIMIT, METADATA, World};
 
@@ -22,21 +22,7 @@ struct Schedulers {
 
 impl Schedulers {
     fn start(hosts: &DockerHosts) -> Self {
-        let sockets = hosts.engines.iter().enumerate().map(|(number, engine)| {
-            (format!("host-{}", number + 1), format!("unix://{}", engine.socket().display()).into())
-        });
-        let sockets: serde_json::Map<_, _> = sockets.collect();
-        let engines = hosts.folder().join("engines.json");
-        std::fs::write(&engines, serde_json::to_string(&sockets).unwrap()).unwrap();
-        let launches = [0, 1].map(|number| {
-            Launch::served(Executable::Scheduler)
-                .in_namespace(&hosts.switch.hosts[number])
-                .with("--source", format!("metadata:{METADATA}"))
-                .with("--ledger-etcd", hosts.etcd.urls())
-                .with("--ledger-key", hosts.folder().join("ledger.key"))
-                .with("--state-dir", hosts.folder().join(format!("scheduler-{number}")))
-                .with("--docker-engines", &engines)
-        });
+        let launches = [0, 1].map(|number| hosts.scheduler(number, METADATA));
         let mut schedulers = Self { launches, running: [None, None] };
         for number in [0, 1] {
             schedulers.run(number);
@@ -55,11 +41,7 @@ impl Schedulers {
     /// What a subcommand ends with.
     fn ask(&mut self, world: &World, number: usize, words: &[&str]) -> Ended {
         let server = self.running[number].as_mut().unwrap().address().to_string();
-        let token = world.hosts.folder().join(format!("scheduler-{number}/scheduler.token"));
-        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(server);
-        let launch = launch.word("--token-file").word(token);
-        let launch = words[1..].iter().fold(launch, Launch::word);
-        launch.in_namespace(&world.hosts.switch.hosts[number]).run()
+        world.hosts.ask_scheduler(number, &server, words)
     }
 
     /// Waits until one of those that run begins to replace the unit; returns which one.

@@ -1,9 +1,10 @@
 //! What a compose file says of where a service runs, how much it takes and when it is started again.
 
-use model::Value;
+use model::{Map, Value};
 
-use crate::cli::compose::section::{Section, unsupported};
+use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::place::invalid::Invalid;
+use crate::place::request::limits::COUNT_MAX;
 
 pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), Invalid> {
     placement.only(&["constraints", "preferences"])?;
@@ -43,6 +44,31 @@ pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
         None | Some("any") if times.is_none() => "always".into(),
         _ => return Err(unsupported(policy.at("condition"), &["none", "on-failure", "any"])),
     })
+}
+
+/// How the units of a service of a stack are replaced.
+pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
+    rules.only(&["delay", "failure_action", "max_failure_ratio", "monitor", "order", "parallelism"])?;
+    let mut update: Draft = Vec::new();
+    match rules.get("parallelism").map(|value| (value, value.as_int())) {
+        None => {}
+        // All at once.
+        Some((_, Some(0))) => update.push(("batch".into(), Value::Int(COUNT_MAX))),
+        Some((value, _)) => update.push(("batch".into(), value.clone())),
+    }
+    if let Some(text) = rules.text("monitor")? {
+        let wrong = || Invalid::new(rules.at("monitor"), format!("found {text:?}"), "a time such as 10s or 1m30s");
+        update.push(("monitor".into(), Value::Int(seconds(&text).ok_or_else(wrong)?)));
+    }
+    for (key, field) in [("order", "order"), ("failure_action", "on_failure")] {
+        update.extend(rules.text(key)?.map(|word| (field.into(), Value::Text(word))));
+    }
+    for (key, only) in [("delay", "0s"), ("max_failure_ratio", "0")] {
+        if rules.text(key)?.is_some_and(|text| !text.trim_end_matches(['s', '.', '0']).is_empty()) {
+            return Err(unsupported(rules.at(key), &[only]));
+        }
+    }
+    Ok(Map::new(update).into())
 }
 
 pub(super) fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {

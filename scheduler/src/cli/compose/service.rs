@@ -3,7 +3,7 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
-use crate::cli::compose::deploy::{placement_of, processors, restart, seconds};
+use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::place::invalid::Invalid;
@@ -48,6 +48,20 @@ const SERVICE_KEYS: &[&str] = &[
 ];
 
 impl Compose<'_> {
+    /// How units are replaced, which only a stack does; refuses other keys that would not be honoured.
+    fn updates(&self, deploy: &Section<'_>) -> Result<Vec<(&'static str, Value)>, Invalid> {
+        let of_stacks: &[&str] = if self.for_stack { &["rollback_config", "update_config"] } else { &[] };
+        let known = ["labels", "mode", "placement", "replicas", "resources", "restart_policy"];
+        deploy.only(&[&known[..], of_stacks].concat())?;
+        let mut updates = Vec::new();
+        for (key, field) in [("update_config", "update"), ("rollback_config", "rollback")] {
+            if let Some(rules) = deploy.below(key)? {
+                updates.push((field, update(&rules)?));
+            }
+        }
+        Ok(updates)
+    }
+
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         service.only(SERVICE_KEYS)?;
         expose(service)?;
@@ -106,7 +120,9 @@ impl Compose<'_> {
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = service.get("scale").cloned();
         if let Some(deploy) = service.below("deploy")? {
-            deploy.only(&["labels", "mode", "placement", "replicas", "resources", "restart_policy"])?;
+            for (field, rules) in self.updates(&deploy)? {
+                put(field, Some(rules));
+            }
             labels.extend(deploy.pairs("labels")?);
             count = deploy.get("replicas").cloned().or(count);
             match deploy.text("mode")?.as_deref() {

@@ -121,7 +121,9 @@ impl Book {
 
     /// Removes a placement that was learned in part, and computes all sums again.
     fn expel(&mut self, id: &Text) {
-        self.records.remove(id);
+        if let Some(record) = self.records.remove(id) {
+            self.stacks.leave(id, &record);
+        }
         self.changed.remove(id);
         self.drop_fences(id);
         self.names.retain(|_, (of, ..)| of != id);
@@ -139,7 +141,10 @@ impl Book {
         }
         let Some(record) = self.records.get_mut(id) else { return self.note_change(id) };
         record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
-        self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        if record.stack.is_none() {
+            self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
+        }
+        self.stacks.touch(record);
         if let Some(mirror) = &mut self.mirror {
             mirror.adopted.push(id.clone());
         }

@@ -1,0 +1,334 @@
+//! `/v1/stacks`: what should run, how far that is, and what would follow from something else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use model::Text;
+use serde::Serialize;
+use stacks::{Difference, differences};
+use tokio::time::sleep;
+
+use crate::api::app::App;
+use crate::api::body::json;
+use crate::api::caller::Caller;
+use crate::api::placing::{answered, wants_progress};
+use crate::api::reply::Reply;
+use crate::api::routes::Segment;
+use crate::audit::line::{Action, AuditLine};
+use crate::ledger::stack::stack_id;
+use crate::place::fields::Fields;
+use crate::place::invalid::Invalid;
+use crate::place::refusal::Refusal;
+use crate::place::request::limits::{COUNT_MAX, LIST_MAX};
+use crate::stack::store::Command;
+use crate::stack::view::{RevisionView, StackView};
+use crate::stack::wish::{Wish, stack_name};
+use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
+use crate::start::progress::{Progress, ProgressSender, send_progress};
+use crate::subject::Subject;
+
+/// Pause between two looks at a stack that a client waits for.
+const LOOK: Duration = Duration::from_millis(200);
+
+#[derive(Serialize)]
+struct Stacks {
+    stacks: Vec<StackView>,
+    /// Why others may have changed some of it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
+}
+
+#[derive(Serialize)]
+struct History {
+    revisions: Vec<RevisionView>,
+}
+
+#[derive(Serialize)]
+struct Differences {
+    differences: Vec<Difference>,
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>) -> Reply {
+    let names = app.placer.stack_names(app.clock.now());
+    let stacks = names.map(|names| {
+        // One that is removed meanwhile is none.
+        let stacks = names.iter().filter_map(|name| app.starter.view_stack(name).ok()).collect();
+        Stacks { stacks, warning: app.placer.outdated() }
+    });
+    stacks.into()
+}
+
+pub(super) async fn show(State(app): State<Arc<App>>, Segment(name): Segment) -> Reply {
+    stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.view_stack(&name)).into()
+}
+
+pub(super) async fn history(State(app): State<Arc<App>>, Segment(name): Segment) -> Reply {
+    let found = stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.history_of_stack(&name));
+    found.map(|revisions| History { revisions }).into()
+}
+
+/// What differs between two revisions: `{"from": 1, "to": 2}`.
+pub(super) async fn diff(State(app): State<Arc<App>>, Segment(name): Segment, request: Request) -> Reply {
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply,
+    };
+    let found = || -> Result<Differences, Refusal> {
+        let fields = Fields::of(&value)?;
+        fields.only(&[&["from", "to"]])?;
+        let (record, _) = app.placer.stack(&stack_name(&name)?, app.clock.now())?;
+        let services = |key: &str| -> Result<_, Refusal> {
+            let missing = || Invalid::new(key, "missing", "a revision");
+            let number =
+                fields.int(key, 1, i64::MAX)?.and_then(|number| u64::try_from(number).ok()).ok_or_else(missing)?;
+            let known = record.history.iter().find(|revision| revision.revision == number);
+            known.ok_or_else(|| Refusal::NoStack(format!("{name} with revision {number}").into()))
+        };
+        let differences = differences(&services("from")?.services, &services("to")?.services);
+        Ok(Differences { differences })
+    };
+    found().into()
+}
+
+pub(super) async fn plan(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Reply {
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply,
+    };
+    let planning = tokio::task::spawn_blocking(move || {
+        let name = stack_name(&name)?;
+        let wish = Wish::parse(&name, &value)?;
+        app.starter.preview_stack(&name, &wish, &caller.0.unwrap_or_default())
+    });
+    planning.await.map_or_else(|_| crate::api::reply::bug(), Reply::from)
+}
+
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Stack, stack_id(&name)) };
+    let streaming = wants_to_wait(&request);
+    let header = request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()));
+    let brought = match header {
+        None => RequestCredentials::default(),
+        Some(Ok(brought)) => brought,
+        Some(Err(problem)) => {
+            let expected = "base64 of a JSON map from registries to username and password";
+            let reply = Reply::from(Refusal::from(Invalid::new(REQUEST_HEADER, problem, expected)));
+            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
+            return reply.into_response();
+        }
+    };
+    let parsed = match json(&app, request).await {
+        Ok(value) => stack_name(&name).and_then(|name| Ok((Wish::parse(&name, &value)?, name))),
+        Err(reply) => {
+            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
+            return reply.into_response();
+        }
+    };
+    let (wish, name) = match parsed {
+        Ok(parsed) => parsed,
+        Err(invalid) => {
+            let reply = Reply::from(Refusal::from(invalid));
+            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
+            return reply.into_response();
+        }
+    };
+    let own = app.clone();
+    let working = move |progress: ProgressSender| async move {
+        let put = own.placer.put_stack(&name, &wish, &subject, own.clock).await;
+        note(&own, &name, &subject, "wanted", &put);
+        match put {
+            Ok(_) => {
+                own.starter.ask_for_stack(&name, brought);
+                followed(&own, &name, progress).await
+            }
+            Err(refusal) => refusal.into(),
+        }
+    };
+    answered(&app, streaming, working).await
+}
+
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    command(app, name, caller, wants_to_wait(&request), Command::Remove).await
+}
+
+/// Pauses, resumes or confirms a stack.
+pub(super) async fn command(
+    app: Arc<App>,
+    name: String,
+    caller: Caller,
+    streaming: bool,
+    command: Command,
+) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Stack, stack_id(&name)) };
+    let own = app.clone();
+    let working = move |progress: ProgressSender| async move {
+        let name: Text = name.into();
+        let done = own.placer.command_stack(&name, &command, &subject, own.clock).await;
+        let word = match command {
+            Command::Pause => "paused",
+            Command::Resume => "resumed",
+            Command::Confirm => "confirmed",
+            Command::Remove => "removing",
+        };
+        note(&own, &name, &subject, word, &done);
+        match done {
+            Ok(_) => {
+                own.starter.touch_stack(&name);
+                followed(&own, &name, progress).await
+            }
+            Err(refusal) => refusal.into(),
+        }
+    };
+    answered(&app, streaming, working).await
+}
+
+/// Another number of units: `{"web": 3}`.
+pub(super) async fn scale(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let own = app.clone();
+    changed(app, name, caller, request, "scaled", move |name, subject, value| async move {
+        let fields = Fields::of(&value)?;
+        if fields.map.is_empty() || fields.map.len() > LIST_MAX {
+            return Err(Invalid::new("", "no service", "a map from services to numbers").into());
+        }
+        let mut scales = Vec::new();
+        for (service, _) in fields.map {
+            let scale = fields.int(service, 0, COUNT_MAX)?.and_then(|scale| u32::try_from(scale).ok());
+            scales.push((service.clone(), scale.unwrap_or_default()));
+        }
+        own.placer.scale_stack(&name, &scales, &subject, own.clock).await
+    })
+    .await
+}
+
+/// An older revision: `{"to": 3}`, or the one before.
+pub(super) async fn roll_back(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Response {
+    let own = app.clone();
+    changed(app, name, caller, request, "rolled back", move |name, subject, value| async move {
+        let fields = Fields::of(&value)?;
+        fields.only(&[&["to"]])?;
+        let to = fields.int("to", 1, i64::MAX)?.and_then(|to| u64::try_from(to).ok());
+        own.placer.roll_back_stack(&name, to, &subject, own.clock).await
+    })
+    .await
+}
+
+/// Does what a body asks of a stack.
+async fn changed<W: Future<Output = Result<u64, Refusal>> + Send + 'static>(
+    app: Arc<App>,
+    name: String,
+    caller: Caller,
+    request: Request,
+    word: &'static str,
+    change: impl FnOnce(Text, Subject, model::Value) -> W + Send + 'static,
+) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Stack, stack_id(&name)) };
+    let streaming = wants_to_wait(&request);
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => {
+            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
+            return reply.into_response();
+        }
+    };
+    let own = app.clone();
+    let working = move |progress: ProgressSender| async move {
+        let name: Text = name.into();
+        let done = change(name.clone(), subject.clone(), value).await;
+        note(&own, &name, &subject, word, &done);
+        match done {
+            Ok(_) => {
+                own.starter.touch_stack(&name);
+                followed(&own, &name, progress).await
+            }
+            Err(refusal) => refusal.into(),
+        }
+    };
+    answered(&app, streaming, working).await
+}
+
+/// Whether the client waits for what it asks for, and wants progress meanwhile.
+pub(super) fn wants_to_wait(request: &Request) -> bool {
+    wants_progress(request) && request.uri().query() != Some("detach=true")
+}
+
+/// Reports how far a stack is until nothing is to be waited for, if the client wants progress; answers with how it is.
+async fn followed(app: &App, name: &Text, progress: ProgressSender) -> Reply {
+    let mut told: BTreeMap<Text, String> = BTreeMap::new();
+    let mut last: Option<StackView> = None;
+    loop {
+        let view = match app.starter.view_stack(name) {
+            Ok(view) => view,
+            Err(Refusal::NoStack(_)) => {
+                let detail = last.map(|view| view.detail).unwrap_or_default();
+                let detail = detail.split(';').next().unwrap_or_default();
+                let detail = if detail.starts_with("removed") { detail } else { "" };
+                let gone = serde_json::json!({ "name": name, "state": "removed", "detail": detail });
+                return Reply::json(StatusCode::OK, &gone);
+            }
+            Err(refusal) => return refusal.into(),
+        };
+        let is_over = view.is_settled() || view.state == "removing" && view.detail.contains("hosts that are away");
+        let is_heard = progress.as_ref().is_some_and(|progress| !progress.is_closed());
+        if is_over || !is_heard {
+            return Reply::json(StatusCode::OK, &view);
+        }
+        for service in &view.services {
+            let waits = if service.waits.is_empty() { "as it should be" } else { &service.waits };
+            let line = format!("{} of {} good, {waits}", service.good, service.wanted);
+            tell(&mut told, &progress, &service.name, line);
+        }
+        if view.state != "updating" {
+            tell(&mut told, &progress, name, format!("{} {}", view.state, view.detail));
+        }
+        last = Some(view);
+        sleep(LOOK).await;
+    }
+}
+
+fn tell(told: &mut BTreeMap<Text, String>, progress: &ProgressSender, about: &Text, line: String) {
+    if told.get(about) != Some(&line) {
+        send_progress(progress, Progress::of_service(about, line.clone()));
+        told.insert(about.clone(), line);
+    }
+}
+
+fn note(app: &App, name: &Text, subject: &Subject, done: &'static str, answer: &Result<u64, Refusal>) {
+    let (outcome, reason) = match answer {
+        Ok(revision) => (done, format!("revision {revision}")),
+        Err(refusal) => ("refused", refusal.to_string()),
+    };
+    app.placer.audit().put(&AuditLine {
+        request: stack_id(name),
+        reason,
+        ..AuditLine::new(Action::Stack, subject, outcome)
+    });
+}

@@ -1,0 +1,145 @@
+//! `plan` and `up`: what a file describes, and what would change.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hyper::Method;
+use process::table::table;
+use serde_json::{Value, json};
+
+use crate::cli::client::Ask;
+use crate::cli::file::read_stack;
+use crate::cli::stack::{Waiting, follow, path_of};
+use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::{Failure, Outcome, client, fine, list, row};
+use crate::place::request::limits::ID_MAX;
+
+/// What is wanted.
+#[derive(Args, Debug)]
+struct Wanted {
+    /// A compose file, or services as requests in JSON or YAML; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Name of the stack [default: that in the file, or the folder's name]
+    #[arg(long, value_name = "NAME")]
+    stack: Option<String>,
+    /// Remove services that the file does not have
+    #[arg(long)]
+    prune: bool,
+    /// When one service fails, all go back to what they were
+    #[arg(long)]
+    atomic: bool,
+}
+
+/// `plan`.
+#[derive(Args, Debug)]
+pub struct Plan {
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    pub(in crate::cli) ask: Ask,
+}
+
+/// `up`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Waits until everything is as it should be. The exit code is 0 then, 1 when it is not or was rolled back, and 2
+when the file is wrong.
+
+Examples:
+  scheduler plan shop/compose.yml
+  scheduler up shop/compose.yml --expect 3
+  scheduler up - --stack shop --prune --atomic < compose.yml"
+)]
+pub struct Up {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Only if the stack is at this revision, as `plan` has shown it; 0 when there is none
+    #[arg(long, value_name = "REVISION")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    pub(in crate::cli) ask: Ask,
+}
+
+impl Wanted {
+    fn body(&self) -> Result<(String, Value), Failure> {
+        let (name, services) = read_stack(&self.file, self.stack.as_ref())?;
+        Ok((name, json!({ "services": services, "prune": self.prune, "atomic": self.atomic })))
+    }
+}
+
+impl Plan {
+    pub(in crate::cli) async fn run(self) -> Outcome {
+        let (name, body) = self.wanted.body()?;
+        let client = client(&self.ask)?;
+        let answer = client.ask(Method::POST, &path_of(&name, "/plan"), Some(&body), |_| {}).await;
+        let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
+        let errors = list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
+        let fits = errors.filter(|unit| unit["error"].is_string()).count() == 0;
+        if self.ask.json {
+            print_json(&answer);
+        } else {
+            show(&answer);
+        }
+        Ok(fits)
+    }
+}
+
+/// Prints what differs, field by field.
+pub(super) fn show_differences(answer: &Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for difference in list(&answer["differences"]) {
+        let service = text(&difference["service"]);
+        match &difference["change"] {
+            Value::String(word) if word == "added" => print(&format!("+ {service}\n")),
+            Value::String(_) => print(&format!("- {service}\n")),
+            changed => {
+                print(&format!("~ {service}\n"));
+                for field in list(&changed["changed"]) {
+                    print(&format!("    {}: {} -> {}\n", text(&field[0]), text(&field[1]), text(&field[2])));
+                }
+            }
+        }
+    }
+}
+
+fn show(answer: &Value) {
+    show_differences(answer);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut rows = vec![row(["SERVICE", "UNIT", "FROM", "TO", "ORDER"])];
+    for service in list(&answer["services"]) {
+        let name = text(&service["name"]);
+        for unit in list(&service["units"]) {
+            let or = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+            let to = unit["error"].as_str().map_or_else(|| or(&unit["to"]), |why| format!("nowhere: {why}"));
+            rows.push(row([&name, &text(&unit["index"]), &or(&unit["from"]), &to, &text(&service["order"])]));
+        }
+    }
+    if rows.len() > 1 {
+        print(&table(&rows, ID_MAX));
+    }
+    for service in list(&answer["services"]) {
+        let (name, order, why) = (text(&service["name"]), text(&service["order"]), text(&service["why"]));
+        print(&format!("{name}: {order}, {} at once: {why}\n", service["batch"]));
+    }
+    for orphan in list(&answer["orphans"]) {
+        print(&format!("{} is not in the file and stays: --prune removes it\n", text(orphan)));
+    }
+    if answer["is_empty"] == true {
+        print("nothing changes\n");
+    }
+    warn(&format!("`scheduler up --expect {}` does this", answer["revision"]));
+}
+
+impl Up {
+    pub(in crate::cli) async fn run(self) -> Outcome {
+        let (name, mut body) = self.wanted.body()?;
+        if let Some(expect) = self.expect {
+            body["expect"] = expect.into();
+        }
+        let client = client(&self.ask)?;
+        follow(&client, (Method::PUT, path_of(&name, "")), Some(&body), &self.ask, &self.waiting).await
+    }
+}

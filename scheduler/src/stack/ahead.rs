@@ -1,0 +1,210 @@
+//! What is found out before anything of an update is begun: whether there is room, and whether images are on their hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Text;
+use stacks::{Rollout, Service, Stack, Stage, State, Unit, World};
+use tokio_util::sync::CancellationToken;
+
+use crate::place::answer::{Placement, failure};
+use crate::place::rehearsal::Rehearsed;
+use crate::place::request::Request;
+use crate::stack::unit::{UnitRequest, is_pinned};
+use crate::start::Starter;
+use crate::start::credentials::RequestCredentials;
+use crate::start::pull_ahead::{ImageOutcome, WantedImage};
+use crate::subject::Subject;
+
+/// How long no host has to fit until that counts: a cluster shows what was removed a moment later.
+pub(super) const HOPELESS_AFTER: Duration = Duration::from_secs(5);
+
+/// Places of the units of a service that are still to come.
+pub(super) struct Rehearsal {
+    /// By index.
+    pub(super) places: BTreeMap<Text, Placement>,
+    /// The images of a unit, each once.
+    images: BTreeSet<Text>,
+}
+
+impl Starter {
+    /// Completes a world with what the plan has to know of hosts.
+    ///
+    /// `hopeless` says since when no host fits a service.
+    pub(super) fn look_for_room(
+        &self,
+        stack: &Stack,
+        subject: &Subject,
+        world: &mut World,
+        hopeless: &mut BTreeMap<Text, Duration>,
+    ) {
+        for rollout in &stack.services {
+            let name = &rollout.wanted.name;
+            if rollout.wanted.global {
+                world.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
+                continue;
+            }
+            if !is_changing(rollout) || !lacks_units(rollout, world) {
+                hopeless.remove(name);
+                continue;
+            }
+            let Some(request) = probe(stack, &rollout.wanted, subject) else { continue };
+            let Ok(explained) = self.placer().explain_request(&request, world.now) else { continue };
+            // Where its volume is there is the old unit.
+            if explained.fits > 0 && !is_pinned(&rollout.wanted) {
+                world.fits_beside.insert(name.clone());
+                hopeless.remove(name);
+                continue;
+            }
+            let gone = units_of(world, name);
+            let why = if explained.fits > 0 {
+                None
+            } else if gone.is_empty() {
+                Some(failure(1, 0, Some(&explained)))
+            } else {
+                let rehearsed = Rehearsed { id: &Text::from("unit"), request: &request, gone: &gone };
+                let answer = self.placer().rehearse(&[rehearsed], world.now).ok().and_then(|mut all| all.pop());
+                answer.and_then(|answer| answer.error)
+            };
+            match why {
+                None => drop(hopeless.remove(name)),
+                Some(why) => {
+                    let since = *hopeless.entry(name.clone()).or_insert(world.now);
+                    if world.now >= since.saturating_add(HOPELESS_AFTER) {
+                        world.hopeless.insert(name.clone(), why.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
+    fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
+        let name = &rollout.wanted.name;
+        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live());
+        let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
+        let request = probe(stack, &rollout.wanted, subject);
+        if let Some(Ok(explained)) = request.map(|request| self.placer().explain_request(&request, world.now)) {
+            hosts.extend(explained.hosts.into_iter().filter(|host| host.fits).map(|host| host.name));
+        }
+        hosts
+    }
+
+    /// Where the units of a service would be placed that are still to come, with the old ones gone if those cannot stay.
+    pub(super) fn rehearse_service(
+        &self,
+        stack: &Stack,
+        service: &Service,
+        subject: &Subject,
+        (world, beside): (&World, bool),
+    ) -> Rehearsal {
+        let indices: Vec<Text> = match world.hosts.get(&service.name) {
+            Some(hosts) if service.global => hosts.iter().cloned().collect(),
+            _ => (1..=service.scale).map(|index| index.to_string().into()).collect(),
+        };
+        let has_new = |index: &Text| {
+            let own = |unit: &&Unit| unit.service == service.name && unit.index == *index && unit.is_live();
+            world.units.iter().filter(own).any(|unit| unit.digest == service.digest)
+        };
+        let missing: Vec<Text> = indices.into_iter().filter(|index| !has_new(index)).collect();
+        let ids: Vec<Text> = missing.iter().map(|index| format!("rehearsed-{index}").into()).collect();
+        let inventory = self.placer().inventory();
+        let requests: Vec<(Text, Request)> = missing
+            .iter()
+            .zip(&ids)
+            .filter_map(|(index, id)| {
+                let host = place_of(service, index, world, &inventory);
+                let unit = UnitRequest { stack: &stack.name, service, index, id, host: host.as_deref() };
+                let mut request = unit.request().ok()?;
+                request.subject = subject.clone();
+                Some((id.clone(), request))
+            })
+            .collect();
+        let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
+        let rehearsed: Vec<Rehearsed<'_>> = requests
+            .iter()
+            .enumerate()
+            .map(|(at, (id, request))| Rehearsed { id, request, gone: if at == 0 { &gone } else { &[] } })
+            .collect();
+        let answers = self.placer().rehearse(&rehearsed, world.now).unwrap_or_default();
+        let members = requests.iter().flat_map(|(_, request)| &request.members);
+        let images = members.filter_map(|member| member.image.clone()).collect();
+        Rehearsal { places: missing.into_iter().zip(answers).collect(), images }
+    }
+
+    /// Brings the images of a service to the hosts where its units are going to be; the error says what is missing.
+    pub(super) async fn bring_images(
+        self: &Arc<Self>,
+        rehearsal: &Rehearsal,
+        brought: &RequestCredentials,
+        stop: &CancellationToken,
+    ) -> Result<(), String> {
+        let hosts: BTreeSet<Text> = rehearsal
+            .places
+            .values()
+            .flat_map(|answer| &answer.placements)
+            .map(|unit| unit.host.uuid.clone())
+            .collect();
+        let wanted: Vec<WantedImage> = hosts
+            .iter()
+            .flat_map(|host| rehearsal.images.iter().map(|image| (host.clone(), image.clone())))
+            .map(|(host, image)| WantedImage { host, image, always: false })
+            .collect();
+        let outcomes = self.pull_ahead(&wanted, brought, &None, stop).await;
+        for (one, outcome) in wanted.iter().zip(outcomes) {
+            if let ImageOutcome::Failed(error) = outcome {
+                let inventory = self.placer().inventory();
+                let host = inventory.hosts().index(&one.host).map(|host| inventory.hosts().facts(host).name.clone());
+                let host = host.unwrap_or_else(|| one.host.clone());
+                return Err(format!("image {} did not come to host {host}: {error}", one.image));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A request for one unit, to ask where it fits.
+fn probe(stack: &Stack, service: &Service, subject: &Subject) -> Option<Request> {
+    let id = Text::from("unit");
+    let mut request = UnitRequest { stack: &stack.name, service, index: "1", id: &id, host: None }.request().ok()?;
+    request.subject = subject.clone();
+    Some(request)
+}
+
+fn is_changing(rollout: &Rollout) -> bool {
+    matches!(rollout.stage, Stage::Updating | Stage::RollingBack(_))
+}
+
+/// Whether fewer units of the wanted revision are there than are wanted.
+fn lacks_units(rollout: &Rollout, world: &World) -> bool {
+    let service = &rollout.wanted;
+    let own = |unit: &&Unit| unit.service == service.name && unit.is_live() && unit.digest == service.digest;
+    world.units.iter().filter(own).count() < service.scale as usize
+}
+
+/// The units of a service that have room, by id and index in their placement.
+fn units_of(world: &World, service: &Text) -> Vec<(Text, usize)> {
+    let own = world.units.iter().filter(|unit| unit.service == *service && unit.is_live());
+    own.filter(|unit| !matches!(unit.state, State::Failed(_))).map(|unit| (unit.id.clone(), 0)).collect()
+}
+
+/// The host, by uuid, where a unit has to be: that of its index for a global service, or that of its volume.
+pub(super) fn place_of(
+    service: &Service,
+    index: &Text,
+    world: &World,
+    inventory: &crate::place::inventory::Inventory,
+) -> Option<Text> {
+    if service.global {
+        let host = inventory.hosts().find(index)?;
+        return Some(inventory.hosts().facts(host).uuid.clone());
+    }
+    if !is_pinned(service) {
+        return None;
+    }
+    let before = world.units.iter().find(|unit| {
+        unit.service == service.name && unit.index == *index && !unit.host.is_empty() && unit.digest != service.digest
+    });
+    before.map(|unit| unit.host.clone())
+}

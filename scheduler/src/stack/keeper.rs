@@ -1,0 +1,370 @@
+//! The keeper: looks at each stack of this scheduler when something of it changes, and begins the steps to what is wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::{Change, Container, Text, changes};
+use source::Readiness;
+use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::ledger::stack::{StackRecord, stack_id};
+use crate::lock::lock;
+use crate::place::inventory::Inventory;
+use crate::place::refusal::Refusal;
+use crate::stack::act::Placing;
+use crate::stack::ahead::place_of;
+use crate::stack::memory::{Images, WELL};
+use crate::stack::unit::STACK_LABEL;
+use crate::stack::world::Look;
+use crate::start::Starter;
+use crate::subject::Subject;
+
+/// Pause before a stack is looked at, so that changes of one moment are looked at together.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Pause until the next look at a stack for which nothing can be done just now.
+const HALTED: Duration = Duration::from_secs(1);
+
+/// Most steps of one stack at once.
+const STEPS_AT_ONCE: usize = 16;
+
+/// A stack with what there is of it.
+pub(super) struct Seen {
+    pub(super) record: StackRecord,
+    pub(super) world: World,
+    pub(super) plan: Plan,
+}
+
+impl Starter {
+    /// Keeps all stacks of this scheduler as they are wanted, until `stop`.
+    pub(crate) async fn keep_stacks(self: Arc<Self>, readiness: Arc<Readiness>, stop: CancellationToken) {
+        let mut inventories = self.placer().watch_inventories();
+        let mut learned = self.placer().ledger().store().shared().map(|shared| shared.watch());
+        let mut before = Arc::new(Inventory::default());
+        let mut due: BTreeMap<Text, Instant> = BTreeMap::new();
+        let mut turns: JoinSet<(Text, Option<Duration>)> = JoinSet::new();
+        let mut at_work: BTreeSet<Text> = BTreeSet::new();
+        lock(&self.stack_memory).touched_all = true;
+        loop {
+            let next = due.iter().filter(|(name, _)| !at_work.contains(*name)).map(|(_, at)| *at).min();
+            let at = next.unwrap_or_else(Instant::now);
+            let etcd = async {
+                match &mut learned {
+                    Some(learned) => drop(learned.changed().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = inventories.changed() => self.note_changes(&mut before),
+                () = etcd => {}
+                () = self.stacks_changed.notified() => {}
+                Some(ended) = turns.join_next(), if !turns.is_empty() => {
+                    if let Ok((name, pause)) = ended {
+                        at_work.remove(&name);
+                        if let Some(pause) = pause {
+                            soonest(&mut due, name, Instant::now() + pause);
+                        }
+                    }
+                }
+                () = sleep_until(at), if next.is_some() => {
+                    let now = Instant::now();
+                    let ready: Vec<Text> = due
+                        .iter()
+                        .filter(|(name, at)| **at <= now && !at_work.contains(*name))
+                        .map(|(name, _)| name.clone())
+                        .collect();
+                    for name in ready {
+                        due.remove(&name);
+                        at_work.insert(name.clone());
+                        let (starter, readiness) = (self.clone(), readiness.clone());
+                        let (stop, own) = (stop.clone(), name.clone());
+                        turns.spawn(async move { (own.clone(), starter.look_at_stack(&own, &readiness, &stop).await) });
+                    }
+                    continue;
+                }
+            }
+            for name in self.touched() {
+                soonest(&mut due, name, Instant::now() + TOGETHER);
+            }
+        }
+    }
+
+    /// Takes note of which stacks a changed cluster concerns. That a label names one only has it looked at.
+    fn note_changes(&self, before: &mut Arc<Inventory>) {
+        let after = self.placer().inventory();
+        let mut names = BTreeSet::new();
+        let stack = |container: &Container| container.labels()?.text(STACK_LABEL).cloned();
+        for change in changes(before.containers(), after.containers()) {
+            match change {
+                Change::Added(new) => names.extend(stack(new)),
+                Change::Changed { old, new } => names.extend([stack(old), stack(new)].into_iter().flatten()),
+                Change::Removed(old) => names.extend(stack(old)),
+            }
+        }
+        let same = after.hosts().same_layout(before.hosts());
+        *before = after;
+        let mut memory = lock(&self.stack_memory);
+        memory.touched.extend(names);
+        memory.touched_all |= !same;
+    }
+
+    /// The stacks of this scheduler that are to be looked at.
+    fn touched(&self) -> BTreeSet<Text> {
+        let (mut touched, all) = {
+            let mut memory = lock(&self.stack_memory);
+            (std::mem::take(&mut memory.touched), std::mem::take(&mut memory.touched_all))
+        };
+        self.placer().with_any(self.clock().now(), |book| {
+            touched.extend(book.take_touched_stacks());
+            let is_own = |name: &&Text| !book.is_foreign(&stack_id(name));
+            if all {
+                return book.stack_names().filter(is_own).cloned().collect();
+            }
+            touched.iter().filter(|name| book.stack(name).is_some()).filter(is_own).cloned().collect()
+        })
+    }
+
+    /// Looks at a stack once, and begins what follows; returns when to look again although nothing changes.
+    async fn look_at_stack(
+        self: &Arc<Self>,
+        name: &Text,
+        readiness: &Readiness,
+        stop: &CancellationToken,
+    ) -> Option<Duration> {
+        let halted = self.why_halted(readiness);
+        let was_halted = self.with_stack(name, |memory| std::mem::replace(&mut memory.halted, halted.clone()));
+        if let Some(why) = halted {
+            if was_halted.is_none() {
+                warn!(stack = %name, %why, "nothing is done for this stack");
+            }
+            return Some(HALTED);
+        }
+        let seen = self.see_stack(name).ok()?;
+        let Seen { record, world, plan } = seen;
+        if !plan.turns.is_empty() {
+            for (service, turn) in &plan.turns {
+                info!(stack = %name, %service, turn = %turn_words(turn), "a service is further");
+            }
+            if let Err(why) = self.placer().turn_stack(name, &plan.turns, self.clock()).await {
+                warn!(stack = %name, %why, "what was decided is not stored");
+                return Some(HALTED);
+            }
+            self.with_stack(name, |memory| {
+                for (service, turn) in &plan.turns {
+                    // Its next plan begins without what failed in this one.
+                    if matches!(turn, Turn::RollBack(_)) {
+                        memory.forgive(service);
+                    }
+                }
+            });
+            self.touch_stack(name);
+            return None;
+        }
+        let stack = &record.stack;
+        let left = world.units.iter().filter(|unit| unit.state != State::Evicted).count();
+        if stack.removing && left == 0 {
+            let away = world.units.len();
+            if away == 0 {
+                if let Err(why) = self.placer().end_stack(name, self.clock()).await {
+                    warn!(stack = %name, %why, "its end is not stored");
+                    return Some(HALTED);
+                }
+                lock(&self.stack_memory).stacks.remove(name);
+                info!(stack = %name, "removed");
+            }
+            return None;
+        }
+        let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
+        let wake = self.begin_steps(stack, &world, plan.steps, &subject, stop);
+        plan.wake.into_iter().chain(wake).min().map(|at| at.saturating_sub(world.now).max(TOGETHER))
+    }
+
+    /// Why nothing is to be done for any stack just now.
+    fn why_halted(&self, readiness: &Readiness) -> Option<String> {
+        if !self.placer().has_data() {
+            return Some("nothing is known of any host yet".to_owned());
+        }
+        let missing = readiness.reasons().iter().next().map(|(part, reason)| format!("{part}: {reason}"));
+        missing.or_else(|| self.placer().outdated())
+    }
+
+    /// A stack, what there is of it, and the plan.
+    pub(super) fn see_stack(&self, name: &Text) -> Result<Seen, Refusal> {
+        let (record, _) = self.placer().stack(name, self.clock().now())?;
+        Ok(self.see(record))
+    }
+
+    /// The same for a stack that is not stored.
+    pub(super) fn see(&self, record: StackRecord) -> Seen {
+        let stack = &record.stack;
+        let now = self.clock().now();
+        let inventory = self.placer().inventory();
+        let sees = self.placer().outdated().is_none();
+        let mut world = {
+            let mut memory = lock(&self.stack_memory);
+            let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
+            self.placer().with_any(now, |book| look.world(book, stack, &mut memory))
+        };
+        let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
+        let mut hopeless = self.with_stack(&stack.name, |memory| memory.hopeless.clone());
+        self.look_for_room(stack, &subject, &mut world, &mut hopeless);
+        self.with_stack(&stack.name, |memory| memory.hopeless = hopeless);
+        let plan = plan(stack, &world);
+        Seen { record, world, plan }
+    }
+
+    /// Begins those steps that are not begun; returns when to look again for those that have to wait.
+    fn begin_steps(
+        self: &Arc<Self>,
+        stack: &Stack,
+        world: &World,
+        steps: Vec<Step>,
+        subject: &Subject,
+        stop: &CancellationToken,
+    ) -> Option<Duration> {
+        let mut wake: Option<Duration> = None;
+        let inventory = self.placer().inventory();
+        for step in steps {
+            let id = id_of(&step);
+            let unit = world.units.iter().find(|unit| unit.id == *id);
+            let service = match &step {
+                Step::Place { service, .. } => Some(service),
+                _ => unit.map(|unit| &unit.service),
+            };
+            let rollout = service.and_then(|name| stack.services.iter().find(|rollout| rollout.wanted.name == *name));
+            let is_settled =
+                rollout.is_none_or(|rollout| !matches!(rollout.stage, Stage::Updating | Stage::RollingBack(_)));
+            let (is_busy, not_before, brought) = self.with_stack(&stack.name, |memory| {
+                let full = memory.in_flight.len() >= STEPS_AT_ONCE || memory.in_flight.contains_key(id);
+                let key = match &step {
+                    Step::Place { service, index, .. } => (service.clone(), index.clone()),
+                    other => (Text::from(other.to_string()), id.clone()),
+                };
+                let retry = memory.retries.get(&key).map(|retry| retry.not_before);
+                (full, retry.filter(|at| *at > world.now), memory.brought.clone())
+            });
+            if let Some(at) = not_before {
+                wake = Some(wake.map_or(at, |known| known.min(at)));
+                continue;
+            }
+            if is_busy || rollout.is_some_and(|rollout| !self.has_images(stack, rollout, world, subject, stop)) {
+                continue;
+            }
+            match (step, rollout) {
+                (Step::Place { service: _, index, id }, Some(rollout)) => {
+                    let host = place_of(&rollout.wanted, &index, world, &inventory);
+                    let (stack, service, subject) = (stack.name.clone(), rollout.wanted.clone(), subject.clone());
+                    let settled = is_settled;
+                    self.begin_placing(Placing { stack, service, index, id, host, subject, brought, settled });
+                }
+                (Step::Remove { id }, _) if unit.is_none_or(|unit| matches!(unit.state, State::Failed(_))) => {
+                    // Nothing of it is in the ledger.
+                    self.with_stack(&stack.name, |memory| drop(memory.failed.remove(&id)));
+                    self.touch_stack(&stack.name);
+                    if unit.is_some_and(|unit| !unit.host.is_empty()) {
+                        self.begin_step(&stack.name, Step::Remove { id });
+                    }
+                }
+                (other, _) => {
+                    if let (Step::Remove { .. }, Some(unit), true) = (&other, unit, is_settled)
+                        && let State::Ended(why) = &unit.state
+                    {
+                        // What ends again and again is started again less and less often.
+                        let why = why.to_string();
+                        self.with_stack(&stack.name, |memory| {
+                            memory.fail_later(&unit.service, &unit.index, why, world.now);
+                        });
+                    }
+                    self.begin_step(&stack.name, other);
+                }
+            }
+        }
+        for unit in &world.units {
+            if let State::Healthy(since) = unit.state
+                && world.now.saturating_sub(since) >= WELL
+            {
+                let key = (unit.service.clone(), unit.index.clone());
+                self.with_stack(&stack.name, |memory| drop(memory.retries.remove(&key)));
+            }
+        }
+        wake
+    }
+
+    /// Whether the images of a service are on their hosts, as far as something else has to stop for it; has them pulled.
+    fn has_images(
+        self: &Arc<Self>,
+        stack: &Stack,
+        rollout: &stacks::Rollout,
+        world: &World,
+        subject: &Subject,
+        stop: &CancellationToken,
+    ) -> bool {
+        let service = &rollout.wanted;
+        let old = world.units.iter().any(|unit| {
+            unit.service == service.name && unit.is_live() && unit.digest != service.digest && !unit.host.is_empty()
+        });
+        if rollout.stage != Stage::Updating || stack.removing || !old {
+            return true;
+        }
+        let key = (service.name.clone(), service.digest.clone());
+        let (known, brought) =
+            self.with_stack(&stack.name, |memory| (memory.images.get(&key).cloned(), memory.brought.clone()));
+        match known {
+            Some(Images::There) => return true,
+            Some(Images::Coming) => return false,
+            None => {}
+        }
+        let beside = world.fits_beside.contains(&service.name);
+        let rehearsal = self.rehearse_service(stack, service, subject, (world, beside));
+        self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
+        let (starter, name, service, stop) = (self.clone(), stack.name.clone(), service.clone(), stop.clone());
+        self.spawn(async move {
+            let brought = starter.bring_images(&rehearsal, &brought, &stop).await;
+            match brought {
+                Ok(()) => {
+                    starter.with_stack(&name, |memory| memory.images.insert(key, Images::There));
+                }
+                Err(why) => {
+                    warn!(stack = %name, service = %service.name, %why, "its images are not there");
+                    let turn = [(service.name.clone(), Turn::RollBack(why.into()))];
+                    starter.with_stack(&name, |memory| memory.forgive(&service.name));
+                    if let Err(why) = starter.placer().turn_stack(&name, &turn, starter.clock()).await {
+                        warn!(stack = %name, %why, "what was decided is not stored");
+                    }
+                }
+            }
+            starter.touch_stack(&name);
+        });
+        false
+    }
+}
+
+fn soonest(due: &mut BTreeMap<Text, Instant>, name: Text, at: Instant) {
+    let known = due.entry(name).or_insert(at);
+    *known = at.min(*known);
+}
+
+fn id_of(step: &Step) -> &Text {
+    match step {
+        Step::Place { id, .. }
+        | Step::StopKept { id }
+        | Step::StartKept { id }
+        | Step::Remove { id }
+        | Step::Evict { id, .. } => id,
+    }
+}
+
+fn turn_words(turn: &Turn) -> String {
+    match turn {
+        Turn::Finished => "done".to_owned(),
+        Turn::Unconfirmed => "waits for confirm or rollback".to_owned(),
+        Turn::RollBack(why) => format!("rolled back: {why}"),
+        Turn::Stuck(why) => format!("stuck: {why}"),
+    }
+}

@@ -1,0 +1,128 @@
+//! What a scheduler remembers of its stacks beside the ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::Text;
+
+use crate::start::credentials::RequestCredentials;
+
+/// Pause before what could not be placed or has ended is tried again; each next one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+
+/// Longest such pause.
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+
+/// After how long in health the pauses begin again.
+pub(crate) const WELL: Duration = Duration::from_mins(10);
+
+/// What is remembered of all stacks.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) stacks: BTreeMap<Text, StackMemory>,
+    /// Since when hosts are gone, by uuid.
+    pub(crate) gone: BTreeMap<Text, Duration>,
+    /// Stacks to be looked at.
+    pub(crate) touched: BTreeSet<Text>,
+    /// Whether all are.
+    pub(crate) touched_all: bool,
+}
+
+/// What is remembered of one stack.
+#[derive(Debug, Default)]
+pub(crate) struct StackMemory {
+    /// Since when units are healthy, by id.
+    pub(crate) healthy: BTreeMap<Text, Duration>,
+    /// Since when they are on their way, by id.
+    pub(crate) begun: BTreeMap<Text, Duration>,
+    /// Units that could not be placed or started while their service was updated, by id.
+    pub(crate) failed: BTreeMap<Text, FailedUnit>,
+    /// When what failed while its service was as it should be is tried again, by service and index.
+    pub(crate) retries: BTreeMap<(Text, Text), Retry>,
+    /// Steps that are being done, by the id of the unit.
+    pub(crate) in_flight: BTreeMap<Text, Flight>,
+    /// Revisions of services whose images are on their hosts, or come to them: by service and digest.
+    pub(crate) images: BTreeMap<(Text, Text), Images>,
+    /// Since when no host fits a service, which engines and clusters may just not show yet.
+    pub(crate) hopeless: BTreeMap<Text, Duration>,
+    /// Why nothing is done.
+    pub(crate) halted: Option<String>,
+    /// Credentials for registries that came with the last request.
+    pub(crate) brought: RequestCredentials,
+}
+
+/// A unit that could not be placed or started.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedUnit {
+    pub(crate) service: Text,
+    pub(crate) index: Text,
+    pub(crate) digest: Text,
+    pub(crate) why: Text,
+}
+
+/// A step that is being done.
+#[derive(Clone, Debug)]
+pub(crate) enum Flight {
+    /// It is being placed.
+    Placing { service: Text, index: Text, digest: Text },
+    /// It is being started again.
+    Starting,
+    /// It is being stopped or removed.
+    Ending,
+}
+
+/// When something is tried again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Retry {
+    times: u32,
+    pub(crate) not_before: Duration,
+    pub(crate) why: String,
+}
+
+/// Whether images are on their hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Images {
+    Coming,
+    There,
+}
+
+impl Retry {
+    /// The next one, after another failure.
+    pub(crate) fn next(&self, why: String, now: Duration) -> Self {
+        let pause = PAUSE_MIN.saturating_mul(2_u32.saturating_pow(self.times)).min(PAUSE_MAX);
+        Self { times: self.times.saturating_add(1), not_before: now.saturating_add(pause), why }
+    }
+}
+
+impl StackMemory {
+    /// Notes that something of a service that is as it should be has failed.
+    pub(crate) fn fail_later(&mut self, service: &Text, index: &Text, why: String, now: Duration) {
+        let key = (service.clone(), index.clone());
+        let next = self.retries.get(&key).cloned().unwrap_or_default().next(why, now);
+        self.retries.insert(key, next);
+    }
+
+    /// Forgets what failed of a service, since something else is wanted of it.
+    pub(crate) fn forgive(&mut self, service: &str) {
+        self.failed.retain(|_, unit| *unit.service != *service);
+        self.retries.retain(|(own, _), _| **own != *service);
+        self.images.retain(|(own, _), _| **own != *service);
+        self.hopeless.remove(service);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let mut retry = Retry::default();
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            retry = retry.next(String::new(), Duration::ZERO);
+            pauses.push(retry.not_before.as_secs());
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+}

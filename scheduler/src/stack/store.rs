@@ -1,0 +1,445 @@
+//! Stacks in the ledger: changed by their owner, and stored before anything follows from it.
+
+use std::time::Duration;
+
+use model::Text;
+use stacks::{Rollout, Service, Stack, Stage, Turn};
+
+use crate::clock::Clock;
+use crate::ledger::draft::TakeOver;
+use crate::ledger::record::Record;
+use crate::ledger::stack::{StackRecord, StackRevision, stack_id};
+use crate::place::Placer;
+use crate::place::refusal::Refusal;
+use crate::place::request::Request;
+use crate::stack::unit::UnitRequest;
+use crate::stack::wish::Wish;
+use crate::subject::Subject;
+
+/// The outcome of a revision that is there.
+pub(super) const DONE: &str = "done";
+
+/// Another state of a stack that a person asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Pause,
+    Resume,
+    /// What an update has left stopped is removed.
+    Confirm,
+    /// All of it is removed.
+    Remove,
+}
+
+impl Placer {
+    /// A stack, and whether another scheduler has it.
+    pub(crate) fn stack(&self, name: &str, now: Duration) -> Result<(StackRecord, bool), Refusal> {
+        self.with(now, |book| {
+            let known = book.stack(name).map(|record| (record.clone(), book.is_foreign(&stack_id(name))));
+            known.ok_or_else(|| Refusal::NoStack(name.into()))
+        })
+    }
+
+    /// The names of all stacks.
+    pub(crate) fn stack_names(&self, now: Duration) -> Result<Vec<Text>, Refusal> {
+        self.with(now, |book| Ok(book.stack_names().cloned().collect()))
+    }
+
+    /// Stores what is wanted of a stack, as its next revision unless nothing changes; returns the revision.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Taken`] if it is not at the revision that the client expects, [`Refusal::Forbidden`] if the subject may not
+    /// have it, and if it cannot be stored.
+    pub(crate) async fn put_stack(
+        &self,
+        name: &Text,
+        wish: &Wish,
+        subject: &Subject,
+        clock: Clock,
+    ) -> Result<u64, Refusal> {
+        self.update_stack(name, clock, |before| {
+            let revision = before.map_or(0, |record| record.stack.revision);
+            if let Some(expect) = wish.expect.filter(|expect| *expect != revision) {
+                let problem =
+                    format!("stack {name} is at revision {revision}, not {expect}: somebody else has changed it");
+                return Err(Refusal::Taken(problem));
+            }
+            let mut stack = before.map(|record| record.stack.clone()).unwrap_or_default();
+            stack.name = name.clone();
+            let scale = |name: &Text| {
+                let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == *name);
+                rollout.map(|rollout| rollout.wanted.scale)
+            };
+            let services = wish.services.iter().map(|one| {
+                let scale = if one.has_scale { None } else { scale(&one.service.name) };
+                Service { scale: scale.unwrap_or(one.service.scale), ..one.service.clone() }
+            });
+            let services: Vec<Service> = services.collect();
+            self.permit_services(name, &services, subject)?;
+            let rules = (wish.prune, wish.atomic);
+            Ok(changed(before, stack, services, rules, subject, clock.now()))
+        })
+        .await
+    }
+
+    /// Stores another number of units of services; returns the revision.
+    ///
+    /// # Errors
+    ///
+    /// As [`Placer::put_stack`].
+    pub(crate) async fn scale_stack(
+        &self,
+        name: &Text,
+        scales: &[(Text, u32)],
+        subject: &Subject,
+        clock: Clock,
+    ) -> Result<u64, Refusal> {
+        self.update_stack(name, clock, |before| {
+            let before = before.ok_or_else(|| Refusal::NoStack(name.clone()))?;
+            let mut services: Vec<Service> = wanted(&before.stack);
+            for (service, scale) in scales {
+                let found = services.iter_mut().find(|own| own.name == *service);
+                let own = found.ok_or_else(|| Refusal::NoStack(format!("{name} with a service {service}").into()))?;
+                own.scale = *scale;
+            }
+            self.permit_services(name, &services, subject)?;
+            let rules = (false, before.stack.atomic);
+            Ok(changed(Some(before), before.stack.clone(), services, rules, subject, clock.now()))
+        })
+        .await
+    }
+
+    /// Goes back to an older revision, or to the one before; returns the new revision, which has the old one's services.
+    ///
+    /// # Errors
+    ///
+    /// As [`Placer::put_stack`], and if there is no such revision.
+    pub(crate) async fn roll_back_stack(
+        &self,
+        name: &Text,
+        to: Option<u64>,
+        subject: &Subject,
+        clock: Clock,
+    ) -> Result<u64, Refusal> {
+        self.update_stack(name, clock, |before| {
+            let before = before.ok_or_else(|| Refusal::NoStack(name.clone()))?;
+            let now = wanted(&before.stack);
+            let older = before.history.iter().rev();
+            let found = match to {
+                Some(to) => older.clone().find(|revision| revision.revision == to),
+                None => older.clone().skip(1).find(|revision| !same_services(&revision.services, &now)),
+            };
+            let found = found.ok_or_else(|| {
+                let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();
+                let wanted = to.map_or_else(|| "one before".to_owned(), |to| to.to_string());
+                Refusal::NoStack(format!("{name} with revision {wanted}; there are {}", known.join(", ")).into())
+            })?;
+            let services = found.services.clone();
+            self.permit_services(name, &services, subject)?;
+            let rules = (true, before.stack.atomic);
+            Ok(changed(Some(before), before.stack.clone(), services, rules, subject, clock.now()))
+        })
+        .await
+    }
+
+    /// Does what a person asks of a stack as a whole; returns its revision.
+    ///
+    /// # Errors
+    ///
+    /// As [`Placer::put_stack`].
+    pub(crate) async fn command_stack(
+        &self,
+        name: &Text,
+        command: &Command,
+        subject: &Subject,
+        clock: Clock,
+    ) -> Result<u64, Refusal> {
+        self.permit_stack(name, subject)?;
+        self.update_stack(name, clock, |before| {
+            let mut record = before.cloned().ok_or_else(|| Refusal::NoStack(name.clone()))?;
+            let stack = &mut record.stack;
+            match command {
+                Command::Pause => stack.paused = true,
+                Command::Resume => stack.paused = false,
+                Command::Remove => (stack.removing, stack.paused) = (true, false),
+                Command::Confirm => {
+                    for rollout in &mut stack.services {
+                        if rollout.stage == Stage::Unconfirmed {
+                            rollout.turn(Turn::Finished);
+                        }
+                    }
+                }
+            }
+            note_outcome(&mut record);
+            Ok(record)
+        })
+        .await
+    }
+
+    /// Changes a stack, and stores it; returns its revision.
+    async fn update_stack(
+        &self,
+        name: &Text,
+        clock: Clock,
+        change: impl Fn(Option<&StackRecord>) -> Result<StackRecord, Refusal>,
+    ) -> Result<u64, Refusal> {
+        let id = stack_id(name);
+        self.own(&id, TakeOver::Idle, clock).await?;
+        let before = self.with(clock.now(), |book| {
+            let before = book.stack(name).cloned();
+            let record = change(before.as_ref())?;
+            match &before {
+                Some(_) => drop(book.change_stack(name, |own| *own = record)),
+                None => book.enter(id.clone(), Record::of_stack(record, clock.now())),
+            }
+            Ok(before)
+        })?;
+        let stored = self.settled(&id).await;
+        match &stored {
+            // It may be stored yet, so it stands.
+            Ok(()) | Err(Refusal::Unsettled(_)) => {}
+            Err(_) => self.with_any(clock.now(), |book| match before {
+                Some(before) => drop(book.change_stack(name, |own| *own = before)),
+                None => drop(book.release(&id)),
+            }),
+        }
+        stored?;
+        Ok(self.stack(name, clock.now())?.0.stack.revision)
+    }
+
+    /// Stores what a plan decided about services.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be stored, or another scheduler has the stack.
+    pub(super) async fn turn_stack(&self, name: &str, turns: &[(Text, Turn)], clock: Clock) -> Result<(), Refusal> {
+        let stack_id = stack_id(name);
+        let changed = self.with_any(clock.now(), |book| book.change_stack(name, |record| take_turns(record, turns)));
+        changed.ok_or_else(|| Refusal::NoStack(name.into()))?;
+        self.settled(&stack_id).await
+    }
+
+    /// Deletes a stack of which nothing is left.
+    pub(super) async fn end_stack(&self, name: &str, clock: Clock) -> Result<(), Refusal> {
+        let id = stack_id(name);
+        self.with_any(clock.now(), |book| book.release(&id));
+        self.settled(&id).await
+    }
+
+    /// Notes that another unit takes the place of one whose host is gone.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be stored.
+    pub(super) async fn evict(&self, id: &Text, clock: Clock) -> Result<(), Refusal> {
+        self.own(id, TakeOver::Idle, clock).await?;
+        self.with_any(clock.now(), |book| book.evict(id));
+        self.settled(id).await
+    }
+
+    fn permit_services(&self, stack: &Text, services: &[Service], subject: &Subject) -> Result<(), Refusal> {
+        for service in services {
+            let id = Text::from("unit");
+            let mut request = UnitRequest { stack, service, index: "1", id: &id, host: None }.request()?;
+            request.subject = subject.clone();
+            self.permit(&request)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the policy allows a subject to do something with a stack as a whole.
+    pub(crate) fn permit_stack(&self, stack: &str, subject: &Subject) -> Result<(), Refusal> {
+        let asked = serde_json::json!({ "stack": stack });
+        let value = serde_json::from_value::<model::Value>(asked).unwrap_or(model::Value::Null);
+        Ok(self.policy().check_removal(subject, &Request::parse(&value)?).map_err(Box::new)?)
+    }
+}
+
+/// The services of a stack as they are wanted.
+pub(crate) fn wanted(stack: &Stack) -> Vec<Service> {
+    stack.services.iter().map(|rollout| rollout.wanted.clone()).collect()
+}
+
+fn same_services(one: &[Service], other: &[Service]) -> bool {
+    one.len() == other.len() && one.iter().all(|service| other.contains(service))
+}
+
+/// A stack of which these services are wanted.
+pub(crate) fn changed(
+    before: Option<&StackRecord>,
+    mut stack: Stack,
+    services: Vec<Service>,
+    (prune, atomic): (bool, bool),
+    subject: &Subject,
+    now: Duration,
+) -> StackRecord {
+    let mut history = before.map(|record| record.history.clone()).unwrap_or_default();
+    let last = history.last().map(|revision| &revision.services);
+    let is_new = stack.removing || last.is_none_or(|last| !same_services(last, &services));
+    let mut old = std::mem::take(&mut stack.services);
+    for service in &services {
+        let rollout = match old.iter().position(|rollout| rollout.wanted.name == service.name) {
+            None => Rollout::new(service.clone()),
+            Some(at) => {
+                let mut rollout = old.swap_remove(at);
+                rollout.change(service.clone());
+                // What a person asks for once more is tried once more.
+                if matches!(rollout.stage, Stage::Stuck(_)) {
+                    rollout.stage = Stage::Updating;
+                }
+                rollout
+            }
+        };
+        stack.services.push(rollout);
+    }
+    (stack.prune, stack.atomic, stack.removing, stack.paused) = (prune, atomic, false, false);
+    if is_new {
+        stack.revision += 1;
+        let made = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let revision = StackRevision {
+            revision: stack.revision,
+            made,
+            subject: subject.clone(),
+            services,
+            outcome: Text::default(),
+        };
+        let mut record = StackRecord { stack, history };
+        record.add(revision);
+        return record;
+    }
+    if let Some(last) = history.last_mut() {
+        last.outcome = Text::default();
+        last.subject = subject.clone();
+    }
+    let mut record = StackRecord { stack, history };
+    note_outcome(&mut record);
+    record
+}
+
+/// Takes the turns of services, and notes what has come of the revision.
+fn take_turns(record: &mut StackRecord, turns: &[(Text, Turn)]) {
+    let mut failed = None;
+    for (service, turn) in turns {
+        if let Turn::RollBack(why) | Turn::Stuck(why) = turn {
+            failed = failed.or_else(|| Some(format!("{service}: {why}")));
+        }
+        if let Some(rollout) = record.stack.services.iter_mut().find(|rollout| rollout.wanted.name == *service) {
+            rollout.turn(turn.clone());
+        }
+    }
+    if let Some(why) = failed.filter(|_| record.stack.atomic) {
+        undo_all(record, &why);
+    }
+    note_outcome(record);
+}
+
+/// All of a revision goes when one service of it fails: what was not there before is removed.
+fn undo_all(record: &mut StackRecord, why: &str) {
+    let older = record.history.iter().rev().skip(1);
+    let good = older.clone().find(|revision| &*revision.outcome == DONE).or_else(|| older.clone().next());
+    let Some(good) = good.map(|revision| revision.services.clone()) else {
+        record.stack.removing = true;
+        if let Some(last) = record.history.last_mut() {
+            last.outcome = format!("removed, since {why}").into();
+        }
+        return;
+    };
+    let was_there = |name: &Text| good.iter().any(|service| service.name == *name);
+    record.stack.services.retain(|rollout| was_there(&rollout.wanted.name));
+    record.stack.prune = true;
+}
+
+/// Notes what has come of the last revision, once it is known.
+fn note_outcome(record: &mut StackRecord) {
+    let stages = record.stack.services.iter().map(|rollout| (&rollout.wanted.name, &rollout.stage));
+    let mut outcome = Some(String::from(DONE));
+    for (service, stage) in stages {
+        match stage {
+            Stage::Updating | Stage::RollingBack(_) => {
+                outcome = None;
+                break;
+            }
+            Stage::Stuck(why) => outcome = Some(format!("stuck: {service}: {why}")),
+            Stage::RolledBack(why) if outcome.as_deref().is_some_and(|text| !text.starts_with("stuck")) => {
+                outcome = Some(format!("rolled back: {service}: {why}"));
+            }
+            Stage::Unconfirmed if outcome.as_deref() == Some(DONE) => {
+                outcome = Some("waits for confirm or rollback".to_owned());
+            }
+            Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_) => {}
+        }
+    }
+    if let (Some(last), Some(outcome)) = (record.history.last_mut(), outcome)
+        && !last.outcome.starts_with("removed")
+    {
+        last.outcome = outcome.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn services(images: &[(&str, &str)]) -> Vec<Service> {
+        let service = |(name, image): &(&str, &str)| {
+            let request = serde_json::json!({ "service": name, "image": image });
+            Service::parse(&serde_json::from_value(request).unwrap()).unwrap()
+        };
+        images.iter().map(service).collect()
+    }
+
+    fn next(before: Option<&StackRecord>, images: &[(&str, &str)], atomic: bool) -> StackRecord {
+        let stack = before.map(|record| record.stack.clone()).unwrap_or_default();
+        changed(before, stack, services(images), (false, atomic), &Subject::own(), NOW)
+    }
+
+    fn finish(record: &mut StackRecord) {
+        let all: Vec<_> = record.stack.services.iter().map(|one| (one.wanted.name.clone(), Turn::Finished)).collect();
+        take_turns(record, &all);
+    }
+
+    fn outcome(record: &StackRecord) -> &str {
+        &record.history.last().unwrap().outcome
+    }
+
+    #[test]
+    fn revisions_are_counted_when_something_changes() {
+        let mut first = next(None, &[("web", "1")], false);
+        assert_eq!((first.stack.revision, outcome(&first)), (1, ""));
+        finish(&mut first);
+        assert_eq!(outcome(&first), DONE);
+        let same = next(Some(&first), &[("web", "1")], false);
+        assert_eq!((same.stack.revision, same.history.len(), outcome(&same)), (1, 1, DONE));
+        let second = next(Some(&first), &[("web", "2")], false);
+        assert_eq!((second.stack.revision, second.history.len(), outcome(&second)), (2, 2, ""));
+        assert!(second.stack.services[0].previous.is_some());
+    }
+
+    #[test]
+    fn what_failed_is_noted_and_tried_again_when_it_is_asked_for_again() {
+        let mut record = next(None, &[("web", "bad")], false);
+        take_turns(&mut record, &[("web".into(), Turn::Stuck("no room".into()))]);
+        assert_eq!(outcome(&record), "stuck: web: no room");
+        let again = next(Some(&record), &[("web", "bad")], false);
+        assert_eq!((again.stack.revision, outcome(&again)), (1, ""));
+        assert_eq!(again.stack.services[0].stage, Stage::Updating);
+    }
+
+    #[test]
+    fn an_atomic_revision_is_undone_as_a_whole() {
+        let failed: [(Text, Turn); 1] = [("web".into(), Turn::RollBack("sick".into()))];
+        let mut first = next(None, &[("db", "1"), ("web", "1")], true);
+        let mut alone = first.clone();
+        take_turns(&mut alone, &failed);
+        assert!(alone.stack.removing);
+        assert_eq!(outcome(&alone), "removed, since web: sick");
+        finish(&mut first);
+        let mut second = next(Some(&first), &[("db", "1"), ("web", "2"), ("new", "1")], true);
+        take_turns(&mut second, &failed);
+        let names: Vec<&str> = second.stack.services.iter().map(|one| &*one.wanted.name).collect();
+        assert_eq!((names, second.stack.prune), (vec!["db", "web"], true));
+        assert_eq!(second.stack.services[1].stage, Stage::RollingBack("sick".into()));
+    }
+}

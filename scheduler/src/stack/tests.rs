@@ -1,0 +1,196 @@
+//! Stacks kept beside an engine that is played.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use model::Text;
+use serde_json::json;
+use source::Readiness;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::ledger::Ledger;
+use crate::ledger::journal::Journal;
+use crate::place::refusal::Refusal;
+use crate::stack::store::Command;
+use crate::stack::view::StackView;
+use crate::stack::wish::Wish;
+use crate::start::Starter;
+use crate::start::credentials::RequestCredentials;
+use crate::start::played::{LIMIT, Played, starter};
+use crate::subject::Subject;
+
+/// A scheduler that keeps stacks, with its ledger in this folder.
+struct Kept {
+    starter: Arc<Starter>,
+    stop: CancellationToken,
+    keeping: JoinHandle<()>,
+}
+
+impl Kept {
+    async fn start(engine: SocketAddr, folder: &Path) -> Self {
+        let now = crate::clock::Clock::start().now();
+        let opened = async {
+            loop {
+                // The last process may hold it for a moment longer.
+                match Journal::open(&folder.join("ledger"), now) {
+                    Ok(opened) => return opened,
+                    Err(_) => sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let (journal, entries) = timeout(LIMIT, opened).await.unwrap();
+        let starter = starter(engine, Ledger::on_disk(journal, entries));
+        let stop = CancellationToken::new();
+        starter.resume();
+        let keeping = tokio::spawn(starter.clone().keep_stacks(Arc::new(Readiness::default()), stop.clone()));
+        Self { starter, stop, keeping }
+    }
+
+    /// Ends it, so that another process can have its ledger.
+    async fn end(self) {
+        self.stop.cancel();
+        self.keeping.await.unwrap();
+        self.starter.finish().await;
+    }
+
+    async fn put(&self, services: serde_json::Value) -> Result<u64, Refusal> {
+        let body = json!({ "services": services, "prune": true });
+        let wish = Wish::parse("shop", &serde_json::from_value(body).unwrap()).unwrap();
+        let starter = &self.starter;
+        let revision = starter.placer().put_stack(&shop(), &wish, &Subject::own(), starter.clock()).await?;
+        starter.ask_for_stack(&shop(), RequestCredentials::default());
+        Ok(revision)
+    }
+
+    async fn becomes(&self, state: &str) -> StackView {
+        let mut last = None;
+        let waited = timeout(LIMIT, async {
+            loop {
+                let view = self.starter.view_stack(&shop()).unwrap();
+                if view.state == state {
+                    return view;
+                }
+                last = Some(view);
+                sleep(Duration::from_millis(10)).await;
+            }
+        });
+        waited.await.unwrap_or_else(|_| panic!("not {state}: {last:#?}"))
+    }
+}
+
+fn shop() -> Text {
+    "shop".into()
+}
+
+fn web(image: &str, count: u32, update: &serde_json::Value) -> serde_json::Value {
+    let mut rules = json!({ "monitor": 0, "deadline": 60 });
+    for (key, value) in update.as_object().unwrap() {
+        rules[key] = value.clone();
+    }
+    json!([{ "service": "web", "image": image, "count": count, "update": rules }])
+}
+
+fn hosts_of(view: &StackView) -> BTreeMap<String, &'static str> {
+    view.services.iter().flat_map(|one| &one.units).map(|unit| (unit.id.to_string(), unit.state)).collect()
+}
+
+#[tokio::test]
+async fn what_is_wanted_runs_is_replaced_and_goes_back_to_the_same_containers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    assert_eq!(kept.put(web("one", 2, &json!({}))).await.unwrap(), 1);
+    let first = kept.becomes("done").await;
+    let names = played.names();
+    assert_eq!(names.len(), 2, "{first:?}");
+    assert!(names[0].starts_with("shop-web-1-") && names[1].starts_with("shop-web-2-"), "{names:?}");
+    assert_eq!(hosts_of(&first).keys().cloned().collect::<Vec<_>>(), names);
+    // The same once more is the same revision, and nothing is done for it.
+    assert_eq!(kept.put(web("one", 2, &json!({}))).await.unwrap(), 1);
+    kept.becomes("done").await;
+    assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (names.clone(), 2));
+    // A broken image is found out before anything stops.
+    assert_eq!(kept.put(web("broken", 2, &json!({}))).await.unwrap(), 2);
+    let back = kept.becomes("rolled_back").await;
+    assert!(back.detail.contains("image broken did not come to host one"), "{}", back.detail);
+    assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (names.clone(), 2));
+    // Replaced, and kept until that is confirmed.
+    assert_eq!(kept.put(web("two", 2, &json!({ "confirm": true }))).await.unwrap(), 3);
+    kept.becomes("unconfirmed").await;
+    assert_eq!(played.names().len(), 4);
+    assert!(names.iter().all(|name| played.state(name) == "exited"));
+    let (placer, clock) = (kept.starter.placer(), kept.starter.clock());
+    let back = placer.roll_back_stack(&shop(), Some(1), &Subject::own(), clock).await.unwrap();
+    assert_eq!(back, 4);
+    kept.starter.touch_stack(&shop());
+    kept.becomes("done").await;
+    assert_eq!(played.names(), names);
+    assert!(names.iter().all(|name| played.state(name) == "running"));
+    assert_eq!(played.created.load(Ordering::Relaxed), 4);
+    // Fewer, and none.
+    placer.scale_stack(&shop(), &[("web".into(), 1)], &Subject::own(), clock).await.unwrap();
+    kept.starter.touch_stack(&shop());
+    kept.becomes("done").await;
+    assert_eq!(played.names().len(), 1);
+    placer.command_stack(&shop(), &Command::Remove, &Subject::own(), clock).await.unwrap();
+    kept.starter.touch_stack(&shop());
+    let gone = async {
+        while kept.starter.view_stack(&shop()).is_ok() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, gone).await.unwrap();
+    assert_eq!(played.names(), [""; 0]);
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn another_process_goes_on_where_the_last_one_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("one", 3, &json!({}))).await.unwrap();
+    kept.becomes("done").await;
+    let names = played.names();
+    kept.end().await;
+    // It is as it should be: nothing is done.
+    let kept = Kept::start(address, folder.path()).await;
+    kept.becomes("done").await;
+    assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (names, 3));
+    // One that ended is replaced by another one.
+    let ended = played.names().remove(0);
+    played.put(&ended, &[], &json!({ "Status": "exited", "ExitCode": 3 }));
+    kept.starter.refresh().await;
+    let replaced = async {
+        while played.created.load(Ordering::Relaxed) < 4 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LIMIT, replaced).await.unwrap();
+    kept.becomes("done").await;
+    assert_eq!(played.names().len(), 3);
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn who_has_seen_an_older_revision_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("one", 1, &json!({}))).await.unwrap();
+    let expecting = |revision: u64| {
+        let body = json!({ "services": web("two", 1, &json!({})), "expect": revision });
+        Wish::parse("shop", &serde_json::from_value(body).unwrap()).unwrap()
+    };
+    let (placer, clock, subject) = (kept.starter.placer(), kept.starter.clock(), Subject::own());
+    let refused = placer.put_stack(&shop(), &expecting(0), &subject, clock).await;
+    assert!(matches!(&refused, Err(Refusal::Taken(why)) if why.contains("at revision 1, not 0")), "{refused:?}");
+    assert_eq!(placer.put_stack(&shop(), &expecting(1), &subject, clock).await.unwrap(), 2);
+    kept.end().await;
+}

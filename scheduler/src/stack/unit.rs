@@ -1,0 +1,149 @@
+//! The request of one unit of a stack. ◇
+
+use model::{Map, Text, Value};
+use stacks::Service;
+
+use crate::ledger::stack::StackUnit;
+use crate::place::request::{GLOBAL_LABEL, Request};
+
+/// Labels of the containers of units, for people and programs; nothing here believes them.
+pub(crate) const STACK_LABEL: &str = "io.berth.stack";
+pub(crate) const UNIT_LABEL: &str = "io.berth.unit";
+pub(crate) const REVISION_LABEL: &str = "io.berth.revision";
+
+/// One unit, as the scheduler places it.
+#[derive(Clone, Debug)]
+pub(crate) struct UnitRequest<'a> {
+    pub(crate) stack: &'a str,
+    pub(crate) service: &'a Service,
+    pub(crate) index: &'a str,
+    pub(crate) id: &'a Text,
+    /// The host, by uuid, where it has to be.
+    pub(crate) host: Option<&'a str>,
+}
+
+impl UnitRequest<'_> {
+    /// Which unit it is.
+    pub(crate) fn unit(&self) -> StackUnit {
+        StackUnit {
+            stack: self.stack.into(),
+            service: self.service.name.clone(),
+            index: self.index.into(),
+            digest: self.service.digest.clone(),
+            evicted: false,
+        }
+    }
+
+    /// The request as a client would write it.
+    pub(crate) fn asked(&self) -> Map {
+        let service = &self.service.request;
+        let old = service.text("name");
+        let labels: Vec<(Text, Value)> = service.map("labels").into_iter().flatten().cloned().collect();
+        let of_unit = [
+            (STACK_LABEL, self.stack.into()),
+            (UNIT_LABEL, format!("{}/{}", self.service.name, self.index).into()),
+            (REVISION_LABEL, self.service.digest.clone()),
+        ];
+        let labels = labels.into_iter().filter(|(key, _)| !key.eq_ignore_ascii_case(GLOBAL_LABEL));
+        let labels = labels.chain(of_unit.map(|(key, value)| (key.into(), Value::Text(value)))).collect();
+        let id = Value::Text(self.id.clone());
+        let mut changes = vec![
+            ("id".into(), id.clone()),
+            ("name".into(), id),
+            ("stack".into(), Value::text(self.stack)),
+            ("start".into(), Value::Bool(true)),
+            ("labels".into(), Map::new(labels).into()),
+        ];
+        if let Some(host) = self.host {
+            let constraints = service.list("constraints").iter().cloned();
+            let constraints = constraints.chain([Value::text(format!("node.id = {host}"))]);
+            changes.push(("constraints".into(), Value::list(constraints)));
+        }
+        let sidekicks = service.list("sidekicks");
+        if let Some(old) = old.filter(|_| !sidekicks.is_empty()) {
+            let renamed = sidekicks.iter().map(|sidekick| renamed(sidekick, old, self.id));
+            changes.push(("sidekicks".into(), Value::list(renamed)));
+        }
+        service.with(changes)
+    }
+
+    /// The request.
+    pub(crate) fn request(&self) -> Result<Request, crate::place::invalid::Invalid> {
+        let mut request = Request::parse_new(&self.asked().into())?;
+        request.unit = Some(self.unit());
+        Ok(request)
+    }
+}
+
+/// A sidekick whose primary container is called otherwise.
+fn renamed(sidekick: &Value, old: &str, new: &Text) -> Value {
+    let Some(map) = sidekick.as_map() else { return sidekick.clone() };
+    let mut changes = Vec::new();
+    if map.text("network_from").is_some_and(|from| **from == *old) {
+        changes.push(("network_from".into(), Value::Text(new.clone())));
+    }
+    if map.get("volumes_from").is_some() {
+        let other = |from: &Value| match from.as_str().and_then(|from| from.strip_prefix(old)) {
+            Some(mode) if mode.is_empty() || mode.starts_with(':') => Value::text(format!("{new}{mode}")),
+            _ => from.clone(),
+        };
+        changes.push(("volumes_from".into(), Value::list(map.list("volumes_from").iter().map(other))));
+    }
+    map.with(changes).into()
+}
+
+/// Whether a service has a volume of its host's engine, so that its units belong where that is.
+pub(crate) fn is_pinned(service: &Service) -> bool {
+    let sidekicks = service.request.list("sidekicks").iter().filter_map(Value::as_map);
+    let volumes = std::iter::once(&service.request).chain(sidekicks).flat_map(|map| map.list("volumes"));
+    // Folders begin with a slash or a drive, and a path alone is a volume without a name.
+    let is_named = |volume: &str| {
+        let (source, target) = volume.split_once(':').unwrap_or(("", volume));
+        source.len() > 1 && !source.starts_with(['/', '\\']) && !target.is_empty()
+    };
+    volumes.filter_map(Value::as_str).any(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(json: serde_json::Value) -> Service {
+        Service::parse(&serde_json::from_value(json).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_unit_is_the_service_once_under_a_name_of_its_own() {
+        let service = service(serde_json::json!({
+            "service": "web", "name": "shop-web", "image": "i", "count": 3, "constraints": ["disk = ssd"],
+            "labels": { "a": "b", "io.rancher.scheduler.global": "true" },
+            "sidekicks": [{ "name": "log", "image": "i", "network_from": "shop-web",
+                "volumes_from": ["shop-web:ro", "shop-webs"] }],
+        }));
+        let id = Text::from("shop-web-2-abc");
+        let unit = UnitRequest { stack: "shop", service: &service, index: "2", id: &id, host: Some("u1") };
+        let asked = serde_json::to_value(unit.asked()).unwrap();
+        let sidekick = &asked["sidekicks"][0];
+        assert_eq!((&asked["name"], &asked["count"]), (&"shop-web-2-abc".into(), &serde_json::Value::Null));
+        assert_eq!(sidekick["network_from"], "shop-web-2-abc");
+        assert_eq!(sidekick["volumes_from"], serde_json::json!(["shop-web-2-abc:ro", "shop-webs"]));
+        assert_eq!(asked["labels"]["io.berth.unit"], "web/2");
+        assert_eq!(asked["constraints"], serde_json::json!(["disk = ssd", "node.id = u1"]));
+        assert!(!asked.to_string().contains("scheduler.global"), "{asked}");
+    }
+
+    #[test]
+    fn volumes_with_names_belong_to_their_host() {
+        for (volume, pinned) in [
+            ("data:/data", true),
+            ("data:C:\\data", true),
+            ("/data", false),
+            ("/srv:/data:ro", false),
+            ("C:\\srv:C:\\data", false),
+            ("c:\\data", false),
+        ] {
+            let service = service(serde_json::json!({ "service": "db", "image": "i", "volumes": [volume] }));
+            assert_eq!(is_pinned(&service), pinned, "{volume}");
+        }
+    }
+}

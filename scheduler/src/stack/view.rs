@@ -1,0 +1,281 @@
+//! A stack as clients see it.
+
+use model::Text;
+use serde::Serialize;
+use stacks::{Phase, Rollout, Stage, State, Unit, World};
+
+use crate::ledger::stack::StackRevision;
+use crate::place::refusal::Refusal;
+use crate::stack::keeper::Seen;
+use crate::stack::memory::{Images, StackMemory};
+use crate::start::Starter;
+
+/// A stack and its units.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StackView {
+    pub(crate) name: Text,
+    pub(crate) revision: u64,
+    /// `updating`, `done`, `unconfirmed`, `rolled_back`, `stuck`, `paused`, `removing`, or `waiting` when nothing can be done.
+    pub(crate) state: &'static str,
+    /// Why it is in this state, or what it waits for, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) detail: String,
+    /// Who asked for this revision, by token or certificate.
+    pub(crate) subject: String,
+    pub(crate) services: Vec<ServiceView>,
+    /// Services that are not in the stack any more and have units.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) orphans: Vec<Text>,
+}
+
+/// A service and its units.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServiceView {
+    pub(crate) name: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<Text>,
+    /// `updating`, `steady`, `unconfirmed`, `rolling_back`, `rolled_back` or `stuck`.
+    pub(crate) stage: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Text>,
+    pub(crate) wanted: usize,
+    /// How many units of the wanted revision are good.
+    pub(crate) good: usize,
+    /// What it waits for; empty when it is as it should be.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) waits: String,
+    pub(crate) units: Vec<UnitView>,
+}
+
+/// A unit.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct UnitView {
+    pub(crate) id: Text,
+    pub(crate) index: Text,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) host: Text,
+    /// `starting`, `healthy`, `unhealthy`, `failed`, `ended`, `done`, `kept`, `lost`, `evicted`, `returned` or `removing`.
+    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Text>,
+    /// The digest of its revision of the service.
+    pub(crate) revision: Text,
+    /// Whether that is the wanted one.
+    pub(crate) is_wanted: bool,
+}
+
+/// A revision as it is listed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RevisionView {
+    pub(crate) revision: u64,
+    /// In ms since 1970.
+    pub(crate) made: u64,
+    pub(crate) subject: String,
+    /// What has come of it; empty while that is open.
+    pub(crate) outcome: Text,
+    pub(crate) services: Vec<RevisionService>,
+}
+
+/// A service of a revision.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RevisionService {
+    pub(crate) name: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) image: Option<Text>,
+    pub(crate) scale: u32,
+    /// Its digest.
+    pub(crate) revision: Text,
+}
+
+impl StackView {
+    /// Whether nothing is to be waited for any more.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.state, "done" | "unconfirmed" | "rolled_back" | "stuck" | "paused")
+    }
+}
+
+impl Starter {
+    /// A stack as clients see it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is none of this name, and before the ledger and the cluster are known.
+    pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
+        let seen = self.see_stack(name)?;
+        let inventory = self.placer().inventory();
+        let host_name = |uuid: &Text| {
+            let host = inventory.hosts().index(uuid).map(|host| inventory.hosts().facts(host).name.clone());
+            host.unwrap_or_else(|| uuid.clone())
+        };
+        Ok(self.with_stack(name, |memory| view(&seen, memory, &host_name)))
+    }
+
+    /// The revisions of a stack, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Starter::view_stack`].
+    pub(crate) fn history_of_stack(&self, name: &Text) -> Result<Vec<RevisionView>, Refusal> {
+        let (record, _) = self.placer().stack(name, self.clock().now())?;
+        Ok(record.history.iter().rev().map(revision_view).collect())
+    }
+}
+
+fn revision_view(revision: &StackRevision) -> RevisionView {
+    let service = |service: &stacks::Service| RevisionService {
+        name: service.name.clone(),
+        image: image(service),
+        scale: service.scale,
+        revision: service.digest.clone(),
+    };
+    RevisionView {
+        revision: revision.revision,
+        made: revision.made,
+        subject: revision.subject.to_string(),
+        outcome: revision.outcome.clone(),
+        services: revision.services.iter().map(service).collect(),
+    }
+}
+
+/// The image of a service's first container.
+pub(crate) fn image(service: &stacks::Service) -> Option<Text> {
+    match service.request.get("image")? {
+        model::Value::Map(image) => image.text("name").cloned(),
+        other => other.as_text().cloned(),
+    }
+}
+
+fn view(seen: &Seen, memory: &StackMemory, host_name: &dyn Fn(&Text) -> Text) -> StackView {
+    let Seen { record, world, plan } = seen;
+    let stack = &record.stack;
+    let services: Vec<ServiceView> = stack
+        .services
+        .iter()
+        .zip(&plan.phases)
+        .map(|(rollout, phase)| service_view(rollout, phase, world, memory, host_name))
+        .collect();
+    let (state, detail) = state_of(seen, memory, &services);
+    let last = record.history.last();
+    StackView {
+        name: stack.name.clone(),
+        revision: stack.revision,
+        state,
+        detail,
+        subject: last.map(|revision| revision.subject.to_string()).unwrap_or_default(),
+        services,
+        orphans: plan.orphans.clone(),
+    }
+}
+
+fn state_of(seen: &Seen, memory: &StackMemory, services: &[ServiceView]) -> (&'static str, String) {
+    let stack = &seen.record.stack;
+    let outcome = seen.record.history.last().map(|revision| revision.outcome.to_string()).unwrap_or_default();
+    if stack.removing {
+        let left: Vec<&Unit> = seen.world.units.iter().collect();
+        let away = left.iter().filter(|unit| unit.state == State::Evicted).count();
+        let ids: Vec<String> = left.iter().take(3).map(|unit| unit.id.to_string()).collect();
+        let detail = if away > 0 && away == left.len() {
+            format!(
+                "{} on hosts that are away: removed when those are back, or given up by `scheduler rm --force`",
+                ids.join(", ")
+            )
+        } else {
+            format!("{} units left", left.len())
+        };
+        return ("removing", if outcome.starts_with("removed") { format!("{outcome}; {detail}") } else { detail });
+    }
+    if let Some(why) = &memory.halted {
+        return ("waiting", why.clone());
+    }
+    if stack.paused {
+        return ("paused", "`scheduler resume` goes on".to_owned());
+    }
+    let stages = || stack.services.iter().map(|rollout| &rollout.stage);
+    let is_at_work = !memory.in_flight.is_empty() || !seen.plan.is_empty();
+    if stages().any(|stage| matches!(stage, Stage::Updating | Stage::RollingBack(_))) {
+        return ("updating", String::new());
+    }
+    if stages().any(|stage| matches!(stage, Stage::Stuck(_))) {
+        return ("stuck", outcome);
+    }
+    let missing = services.iter().any(|service| service.good < service.wanted && !service.waits.is_empty());
+    if is_at_work || missing {
+        return ("updating", String::new());
+    }
+    if stages().any(|stage| matches!(stage, Stage::RolledBack(_))) {
+        return ("rolled_back", outcome);
+    }
+    if stages().any(|stage| *stage == Stage::Unconfirmed) {
+        return (
+            "unconfirmed",
+            "`scheduler confirm` removes the old units, `scheduler rollback` goes back to them".to_owned(),
+        );
+    }
+    ("done", String::new())
+}
+
+fn service_view(
+    rollout: &Rollout,
+    phase: &Phase,
+    world: &World,
+    memory: &StackMemory,
+    host_name: &dyn Fn(&Text) -> Text,
+) -> ServiceView {
+    let service = &rollout.wanted;
+    let (stage, why) = match &rollout.stage {
+        Stage::Updating => ("updating", None),
+        Stage::Steady => ("steady", None),
+        Stage::Unconfirmed => ("unconfirmed", None),
+        Stage::RollingBack(why) => ("rolling_back", Some(why)),
+        Stage::RolledBack(why) => ("rolled_back", Some(why)),
+        Stage::Stuck(why) => ("stuck", Some(why)),
+    };
+    let mut waits = phase.waits.clone();
+    let is_coming = memory.images.get(&(service.name.clone(), service.digest.clone())) == Some(&Images::Coming);
+    if is_coming && stage == "updating" {
+        waits = String::from("its images are being pulled");
+    }
+    let retry = memory.retries.iter().find(|((own, _), retry)| *own == service.name && retry.not_before > world.now);
+    if let Some(((_, index), retry)) = retry {
+        let seconds = retry.not_before.saturating_sub(world.now).as_secs();
+        waits = format!("unit {index} is tried again in {seconds} s: {}", retry.why);
+    }
+    let own = world.units.iter().filter(|unit| unit.service == service.name);
+    let mut units: Vec<UnitView> = own.map(|unit| unit_view(unit, service, host_name)).collect();
+    units.sort_by_key(|unit| (unit.index.parse::<u32>().unwrap_or(u32::MAX), unit.index.clone(), unit.id.clone()));
+    ServiceView {
+        name: service.name.clone(),
+        image: image(service),
+        stage,
+        why: why.cloned(),
+        wanted: phase.wanted,
+        good: phase.good,
+        waits,
+        units,
+    }
+}
+
+fn unit_view(unit: &Unit, service: &stacks::Service, host_name: &dyn Fn(&Text) -> Text) -> UnitView {
+    let (state, why) = match &unit.state {
+        State::Starting => ("starting", None),
+        State::Healthy(_) => ("healthy", None),
+        State::Unhealthy => ("unhealthy", None),
+        State::Failed(why) => ("failed", Some(why)),
+        State::Ended(why) => ("ended", Some(why)),
+        State::Done => ("done", None),
+        State::Kept => ("kept", None),
+        State::Lost(_) => ("lost", None),
+        State::Evicted => ("evicted", None),
+        State::Returned => ("returned", None),
+        State::Removing => ("removing", None),
+    };
+    UnitView {
+        id: unit.id.clone(),
+        index: unit.index.clone(),
+        host: if unit.host.is_empty() { Text::default() } else { host_name(&unit.host) },
+        state,
+        why: why.cloned(),
+        revision: unit.digest.clone(),
+        is_wanted: unit.digest == service.digest,
+    }
+}

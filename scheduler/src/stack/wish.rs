@@ -1,0 +1,196 @@
+//! What a client wants of a stack: the body of `PUT /v1/stacks/NAME`. ◇
+
+use model::{Map, Text, Value};
+use stacks::Service;
+
+use crate::ledger::stack::SERVICES_BYTES_MAX;
+use crate::place::fields::Fields;
+use crate::place::invalid::Invalid;
+use crate::place::request::limits::ID_MAX;
+use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL, UnitRequest, is_pinned};
+
+/// Most services of a stack.
+const SERVICES_MAX: usize = 256;
+
+/// Longest name of a stack or a service: ids of units have both, an index and a digest.
+const NAME_MAX: usize = 40;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) services: Vec<WantedService>,
+    /// The revision that the client has seen; 0 when there was none.
+    pub(crate) expect: Option<u64>,
+    pub(crate) prune: bool,
+    pub(crate) atomic: bool,
+}
+
+/// One service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WantedService {
+    pub(crate) service: Service,
+    /// Whether the client says how many; otherwise there stay as many as there are.
+    pub(crate) has_scale: bool,
+}
+
+/// The name of a stack.
+///
+/// # Errors
+///
+/// Fails if it could not name containers.
+pub(crate) fn stack_name(name: &str) -> Result<Text, Invalid> {
+    plain(name).ok_or_else(|| Invalid::new("name", format!("found {name:?}"), EXPECTED_NAME))
+}
+
+const EXPECTED_NAME: &str = "1 to 40 letters, digits, '_', '.' and '-', a letter or digit first";
+
+fn plain(name: &str) -> Option<Text> {
+    let fine = |char: char| char.is_ascii_alphanumeric() || "_.-".contains(char);
+    let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    (first && name.len() <= NAME_MAX && name.chars().all(fine)).then(|| name.into())
+}
+
+impl Wish {
+    /// The wish in a body.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the field that is wrong.
+    pub(crate) fn parse(stack: &str, value: &Value) -> Result<Self, Invalid> {
+        let fields = Fields::of(value)?;
+        fields.only(&[&["atomic", "expect", "prune", "services"]])?;
+        let mut services: Vec<WantedService> = Vec::new();
+        for (at, entry) in fields.list("services", SERVICES_MAX)?.iter().enumerate() {
+            let entry = fields.entry("services", at, entry)?;
+            let wanted = wanted(stack, entry.map).map_err(|wrong| {
+                let path = if wrong.field.is_empty() { entry.path.clone() } else { entry.at(&wrong.field) };
+                Invalid { field: path, ..wrong }
+            })?;
+            if services.iter().any(|other| other.service.name == wanted.service.name) {
+                let problem = format!("{} is there twice", wanted.service.name);
+                return Err(Invalid::new(entry.at("service"), problem, "each service once"));
+            }
+            services.push(wanted);
+        }
+        if services.is_empty() {
+            return Err(Invalid::new("services", "missing", "at least one service; DELETE removes a stack"));
+        }
+        for (at, one) in services.iter().enumerate() {
+            let is_there = |name: &&Text| !services.iter().any(|other| other.service.name == **name);
+            if let Some(name) = one.service.after.iter().find(is_there) {
+                let field = format!("services[{at}].depends_on");
+                return Err(Invalid::new(field, format!("no service {name}"), "services of this stack"));
+            }
+        }
+        let bytes: usize =
+            services.iter().map(|one| serde_json::to_vec(&one.service).map_or(0, |bytes| bytes.len())).sum();
+        if bytes > SERVICES_BYTES_MAX {
+            let expected = format!("services of at most {SERVICES_BYTES_MAX} bytes together");
+            return Err(Invalid::new("services", format!("{bytes} bytes"), expected));
+        }
+        let expect = fields.int("expect", 0, i64::MAX)?.and_then(|expect| u64::try_from(expect).ok());
+        Ok(Self { services, expect, prune: fields.truth("prune")?, atomic: fields.truth("atomic")? })
+    }
+}
+
+fn wanted(stack: &str, map: &Map) -> Result<WantedService, Invalid> {
+    if let Some(other) = map.text("stack").filter(|other| ***other != *stack) {
+        return Err(Invalid::new("stack", format!("found {other:?}"), format!("{stack}, or nothing")));
+    }
+    for label in map.map("labels").into_iter().flatten().map(|(key, _)| key) {
+        if [STACK_LABEL, UNIT_LABEL, REVISION_LABEL].iter().any(|own| label.eq_ignore_ascii_case(own)) {
+            return Err(Invalid::new(format!("labels.{label}"), "given", "none: the scheduler sets it"));
+        }
+    }
+    for key in ["atomic", "dry_run", "explain"] {
+        if map.get(key).is_some() {
+            return Err(Invalid::new(key, "given for a service", "none: it is about a whole request"));
+        }
+    }
+    let parsed = Service::parse(map);
+    let mut service = parsed.map_err(|wrong| Invalid::new(wrong.field, wrong.problem, wrong.expected))?;
+    service.name = plain(&service.name)
+        .ok_or_else(|| Invalid::new("service", format!("found {:?}", service.name), EXPECTED_NAME))?;
+    let (id, index) = (Text::from("unit"), "1");
+    let request = UnitRequest { stack, service: &service, index, id: &id, host: None }.request()?;
+    let globals = crate::place::request::Request::parse(&service.request.clone().into())?;
+    service.global |= globals.global;
+    service.job |= request.members[0].run.restart.as_deref() == Some("no");
+    if map.get("dead_after").is_none() && is_pinned(&service) {
+        service.dead_after = None;
+    }
+    if service.request.text("name").is_some_and(|name| name.len() > ID_MAX) {
+        return Err(Invalid::new("name", "too long", format!("at most {ID_MAX} bytes")));
+    }
+    Ok(WantedService { service, has_scale: map.get("count").is_some() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: serde_json::Value) -> Result<Wish, Invalid> {
+        Wish::parse("shop", &serde_json::from_value(json).unwrap())
+    }
+
+    #[test]
+    fn a_stack_is_services_with_rules() {
+        let wish = parse(serde_json::json!({ "expect": 3, "services": [
+            { "service": "db", "image": "db", "volumes": ["data:/data"] },
+            { "service": "web", "image": "web", "count": 2, "depends_on": ["db"], "update": { "batch": 2 } },
+            { "service": "once", "image": "job", "restart": "no" },
+            { "service": "log", "image": "log", "labels": { "io.rancher.scheduler.global": "true" } },
+        ] }))
+        .unwrap();
+        let facts: Vec<_> = wish
+            .services
+            .iter()
+            .map(|one| (one.service.scale, one.has_scale, one.service.global, one.service.job, one.service.dead_after))
+            .collect();
+        let lasts = Some(300);
+        assert_eq!(
+            facts,
+            [
+                (1, false, false, false, None),
+                (2, true, false, false, lasts),
+                (1, false, false, true, lasts),
+                (1, false, true, false, lasts),
+            ]
+        );
+        assert_eq!((wish.expect, wish.services[1].service.update.batch), (Some(3), 2));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let one = |service: serde_json::Value| serde_json::json!({ "services": [service] });
+        for (json, field) in [
+            (serde_json::json!({}), "services"),
+            (serde_json::json!({ "service": [] }), "service"),
+            (one(serde_json::json!({ "image": "i" })), "services[0].service"),
+            (one(serde_json::json!({ "service": "a/b", "image": "i" })), "services[0].service"),
+            (one(serde_json::json!({ "service": "a" })), "services[0].image"),
+            (one(serde_json::json!({ "service": "a", "image": "i", "cpus": 1 })), "services[0].cpus"),
+            (one(serde_json::json!({ "service": "a", "image": "i", "stack": "other" })), "services[0].stack"),
+            (
+                one(serde_json::json!({ "service": "a", "image": "i", "update": { "batch": 0 } })),
+                "services[0].update.batch",
+            ),
+            (one(serde_json::json!({ "service": "a", "image": "i", "depends_on": ["b"] })), "services[0].depends_on"),
+            (
+                one(serde_json::json!({ "service": "a", "image": "i", "labels": { "io.berth.unit": "a/1" } })),
+                "services[0].labels.io.berth.unit",
+            ),
+            (one(serde_json::json!({ "service": "a", "image": "i", "dry_run": true })), "services[0].dry_run"),
+            (one(serde_json::json!({ "service": "a", "image": "i", "dead_after": "soon" })), "services[0].dead_after"),
+            (
+                one(
+                    serde_json::json!({ "service": "a", "image": "x".repeat(4096), "environment": { "A": "x".repeat(300_000) } }),
+                ),
+                "services",
+            ),
+        ] {
+            let wrong = parse(json.clone()).unwrap_err();
+            assert_eq!(wrong.field, field, "{json}: {wrong}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Stacks on two hosts, each with a Docker Engine and an agent, and two schedulers that share a ledger in etcd: what is wanted
+//! runs, is updated, goes back, moves when its host dies, and is gone at the end, while schedulers are killed.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tests::battery::is_long;
+use tests::docker_hosts::DockerHosts;
+use tests::service::Ended;
+use tests::{Launch, Service, eventually, tell};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Addresses of the agents on their hosts.
+const DNS: &str = "127.0.0.1:5353";
+const METADATA: &str = "127.0.0.1:8250";
+
+/// How often a scheduler is killed in the middle of an update, in the long test and otherwise.
+const KILLS: [usize; 2] = [12, 2];
+
+/// Everything there is. Fields are dropped in this order.
+struct World {
+    schedulers: [Option<Service>; 2],
+    agents: Vec<Option<Service>>,
+    launches: [Launch; 2],
+    hosts: DockerHosts,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let hosts = DockerHosts::start(2)?;
+        let launches = [0, 1].map(|number| hosts.scheduler(number, METADATA));
+        let mut world = Self { schedulers: [None, None], agents: vec![None, None], launches, hosts };
+        for number in [0, 1] {
+            world.start_agent(number);
+            world.run(number);
+        }
+        Some(world)
+    }
+
+    fn start_agent(&mut self, host: usize) {
+        let agent = self.hosts.agent(host).with("--dns", DNS).with("--metadata", METADATA);
+        self.agents[host] = Some(agent.start());
+    }
+
+    fn run(&mut self, number: usize) {
+        self.schedulers[number] = Some(self.launches[number].start());
+    }
+
+    fn kill(&mut self, number: usize) {
+        self.schedulers[number].take().unwrap().kill();
+    }
+
+    fn address(&mut self, number: usize) -> String {
+        self.schedulers[number].as_mut().unwrap().address().to_string()
+    }
+
+    fn ask(&mut self, number: usize, words: &[&str]) -> Ended {
+        let address = self.address(number);
+        self.hosts.ask_scheduler(number, &address, words)
+    }
+
+    /// What a subcommand prints that has to end well.
+    fn told(&mut self, number: usize, words: &[&str]) -> String {
+        let ended = self.ask(number, words);
+        assert_eq!(ended.code, Some(0), "{words:?}: {}{}", ended.output, ended.errors);
+        ended.output
+    }
+
+    fn json(&mut self, number: usize, words: &[&str]) -> Value {
+        let words = [words, &["--json"]].concat();
+        let ended = self.ask(number, &words);
+        serde_json::from_str(&ended.output).unwrap_or_else(|error| panic!("{error}: {}{}", ended.output, ended.errors))
+    }
+
+    /// A compose file of a service.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path: PathBuf = self.hosts.folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// The containers of the stack on all engines, running or not: name and id, by host.
+    fn containers(&self, all: bool) -> BTreeSet<(usize, String, String)> {
+        let mut found = BTreeSet::new();
+        for (host, engine) in self.hosts.engines.iter().enumerate() {
+            let all = if all { &["--all"][..] } else { &[] };
+            let shown = ["ps", "--no-trunc", "--filter", "label=io.berth.stack=shop", "--format", "{{.Names}} {{.ID}}"];
+            let Ok(text) = engine.try_docker(&[&shown[..], all].concat()) else { continue };
+            for line in text.lines() {
+                let (name, id) = line.split_once(' ').unwrap();
+                found.insert((host, name.to_owned(), id.to_owned()));
+            }
+        }
+        found
+    }
+
+    /// How many containers of each unit run: by service and index, as its label says.
+    fn running_units(&self) -> BTreeMap<String, usize> {
+        let mut units = BTreeMap::new();
+        for engine in &self.hosts.engines {
+            let shown = ["ps", "--filter", "label=io.berth.stack=shop", "--format", "{{.Label \"io.berth.unit\"}}"];
+            for unit in engine.try_docker(&shown).unwrap_or_default().lines() {
+                *units.entry(unit.to_owned()).or_default() += 1;
+            }
+        }
+        units
+    }
+
+    fn becomes(&mut self, number: usize, state: &str) -> Value {
+        let (mut last, address) = (Value::Null, self.address(number));
+        let found = eventually(&format!("the stack is {state}"), LIMIT, || {
+            let ended = self.hosts.ask_scheduler(number, &address, &["stacks", "shop", "--json"]);
+            last = serde_json::from_str(&ended.output).unwrap_or_default();
+            (last["state"] == state).then(|| last.clone())
+        });
+        assert_eq!(found["state"], state, "{last:#}");
+        found
+    }
+}
+
+/// A service of units that do this; each answers to a signal at once.
+fn web(scale: usize, mark: &str, script: &str, rules: &str) -> String {
+    format!(
+        "name: shop\nservices:\n  web:\n    image: box\n    command: [/bin/busybox, sh, -c, 'trap exit TERM; {script}']\n\
+         \x20   stop_grace_period: 2s\n    environment: {{MARK: '{mark}'}}\n    deploy:\n      replicas: {scale}\n      \
+         update_config: {{parallelism: 2, monitor: 1s{rules}}}\n"
+    )
+}
+
+const RUNS: &str = "while :; do sleep 0.1; done";
+
+#[test]
+fn a_stack_is_brought_up_updated_and_taken_down_while_schedulers_die() {
+    let Some(mut world) = World::new() else { return };
+    let first = world.file("first.yml", &web(4, "one", RUNS, ""));
+    eventually("schedulers know both hosts", LIMIT, || {
+        (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2
+            && world.json(1, &["hosts"])["hosts"].as_array()?.len() == 2)
+            .then_some(())
+    });
+
+    // A plan says where units would go, and does nothing.
+    let planned = world.json(0, &["plan", &first]);
+    let units = planned["services"][0]["units"].as_array().unwrap();
+    let places: Vec<_> = units.iter().map(|unit| unit["to"].as_str().unwrap()).collect();
+    assert_eq!((places.len(), planned["revision"].as_u64()), (4, Some(0)), "{planned:#}");
+    assert!(world.containers(true).is_empty());
+    let up = world.ask(0, &["up", &first, "--expect", "0"]);
+    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
+    assert!(up.errors.contains("shop is done, revision 1"), "{}", up.errors);
+    let before = world.containers(true);
+    assert_eq!(before.len(), 4, "{before:?}");
+    assert_eq!(before.iter().map(|(host, ..)| *host).collect::<BTreeSet<_>>().len(), 2, "spread: {before:?}");
+    let again = world.json(1, &["plan", &first]);
+    assert_eq!((&again["is_empty"], &again["revision"]), (&true.into(), &1.into()), "{again:#}");
+    // Who has seen something older changes nothing, whichever scheduler is asked.
+    let late = world.ask(1, &["up", &first, "--expect", "0"]);
+    assert!(late.code == Some(1) && late.errors.contains("at revision 1, not 0"), "{}", late.errors);
+    let wrong = world.file("wrong.yml", "services: {web: {image: box, lb: 1}}\n");
+    let wrong = world.ask(0, &["up", &wrong]);
+    assert!(wrong.code == Some(2) && wrong.errors.contains("services.web.lb"), "{}", wrong.errors);
+
+    // What ends at once is rolled back; the old containers are the same ones.
+    let broken = world.file("broken.yml", &web(4, "broken", "echo no such file; exit 3", ""));
+    let ended = world.ask(0, &["up", &broken]);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.output, ended.errors);
+    assert!(ended.errors.contains("shop is rolled back"), "{}", ended.errors);
+    assert_eq!(world.containers(true), before);
+    let history = world.json(1, &["history", "shop"]);
+    assert!(history["revisions"][0]["outcome"].as_str().unwrap().starts_with("rolled back: web: "), "{history:#}");
+
+    // The scheduler that updates is killed in the middle, again and again; the other one goes on.
+    let kills = if is_long() { KILLS[0] } else { KILLS[1] };
+    for round in 0..kills {
+        let file = world.file("next.yml", &web(4, &format!("round {round}"), RUNS, ""));
+        let worker = round % 2;
+        let begun = Instant::now();
+        let asked = world.ask(worker, &["up", &file, "--detach"]);
+        assert_eq!(asked.code, Some(0), "{}{}", asked.output, asked.errors);
+        std::thread::sleep(Duration::from_millis(700 + 450 * u64::try_from(round).unwrap()));
+        world.kill(worker);
+        let mut most = 0;
+        let other = 1 - worker;
+        let address = world.address(other);
+        eventually("the update is done by the other scheduler", LIMIT, || {
+            let units = world.running_units();
+            most = most.max(units.values().sum::<usize>());
+            let shown = world.hosts.ask_scheduler(other, &address, &["stacks", "shop", "--json"]);
+            let shown: Value = serde_json::from_str(&shown.output).ok()?;
+            (shown["state"] == "done" && shown["revision"] == 3 + round).then_some(())
+        });
+        let units = world.running_units();
+        assert!(units.len() == 4 && units.values().all(|count| *count == 1), "{units:?}");
+        assert_eq!(world.containers(true).len(), 4, "nothing is left: {:?}", world.containers(true));
+        // Two more for the batch, and no more.
+        assert!(most <= 6, "{most} at once");
+        tell(&format!("killed and updated by the other one after {:?}, {most} units at most", begun.elapsed()));
+        world.run(worker);
+        eventually("it is back", LIMIT, || (world.ask(worker, &["stacks"]).code == Some(0)).then_some(()));
+    }
+
+    // Another number, and back to an older revision.
+    world.told(1, &["scale", "shop/web=2"]);
+    assert_eq!(world.containers(false).len(), 2);
+    world.told(0, &["rollback", "shop", "--to", "1"]);
+    let units = world.running_units();
+    assert!(units.len() == 4 && units.values().all(|count| *count == 1), "{units:?}");
+    let listed = world.told(0, &["stacks"]);
+    assert!(listed.contains("shop") && listed.contains("4 of 4"), "{listed}");
+    // A unit that a person removes is there again.
+    let (host, name, _) = world.containers(false).pop_first().unwrap();
+    world.hosts.engines[host].docker(&["rm", "--force", &name]);
+    eventually("it is there again", LIMIT, || (world.running_units().len() == 4).then_some(()));
+    world.becomes(0, "done");
+
+    let down = world.ask(1, &["down", "shop"]);
+    assert!(down.code == Some(0) && down.errors.contains("shop is removed"), "{}{}", down.output, down.errors);
+    assert!(world.containers(true).is_empty(), "{:?}", world.containers(true));
+    assert_eq!(world.ask(0, &["stacks", "shop"]).code, Some(1));
+}
+
+#[test]
+fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
+    let Some(mut world) = World::new() else { return };
+    eventually("schedulers know both hosts", LIMIT, || {
+        (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2).then_some(())
+    });
+    let services = "[{service: web, stack: shop, image: box, count: 2, dead_after: 3, stop_timeout: 1, update: {monitor: 1}, \
+                    command: [/bin/busybox, sleep, '3600']}]\n";
+    let file = world.file("web.yml", services);
+    let up = world.ask(0, &["up", &file, "--stack", "shop"]);
+    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
+    let before = world.containers(false);
+    let on = |containers: &BTreeSet<(usize, String, String)>, host: usize| {
+        containers.iter().filter(|(own, ..)| *own == host).count()
+    };
+    assert_eq!((on(&before, 0), on(&before, 1)), (1, 1), "{before:?}");
+
+    // The second host is cut off: its engine hangs, and its agent and scheduler are gone. Its container runs on.
+    world.kill(1);
+    world.agents[1].take().unwrap().kill();
+    world.hosts.engines[1].hang();
+    let begun = Instant::now();
+    let address = world.address(0);
+    eventually("its unit runs on the first host", LIMIT, || {
+        let shown = world.hosts.ask_scheduler(0, &address, &["stacks", "shop", "--json"]);
+        let shown: Value = serde_json::from_str(&shown.output).ok()?;
+        let here = world.hosts.engines[0].docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=shop"]);
+        (here.lines().count() == 2 && shown["state"] == "done").then_some(())
+    });
+    tell(&format!("elsewhere {:?} after its host died", begun.elapsed()));
+    std::thread::sleep(Duration::from_secs(3));
+    let here = world.hosts.engines[0].docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=shop"]);
+    assert_eq!(here.lines().count(), 2, "once");
+
+    // It comes back: its old copy ends, the new one stays.
+    let kept = world.hosts.engines[0].docker(&["ps", "--quiet", "--no-trunc", "--filter", "label=io.berth.stack=shop"]);
+    world.hosts.engines[1].go_on();
+    world.start_agent(1);
+    eventually("its old copy is removed", LIMIT, || (on(&world.containers(true), 1) == 0).then_some(()));
+    let now = world.hosts.engines[0].docker(&["ps", "--quiet", "--no-trunc", "--filter", "label=io.berth.stack=shop"]);
+    assert_eq!(now, kept);
+    let units = world.running_units();
+    assert!(units.len() == 2 && units.values().all(|count| *count == 1), "{units:?}");
+    world.told(0, &["down", "shop"]);
+}
