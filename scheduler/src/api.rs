@@ -12,7 +12,6 @@ mod metrics;
 mod placing;
 mod reply;
 mod routes;
-mod write_timeout;
 
 use std::hash::RandomState;
 use std::path::PathBuf;
