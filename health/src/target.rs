@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use model::health::{BadCheck, LABEL};
+use model::health::{BadCheck, has_check_labels};
 use model::{Container, Entity as _, Map, Snapshot, Text};
 
 use crate::spec::Spec;
@@ -69,7 +69,7 @@ impl Target {
 ///
 /// Fails if one of its fields is wrong.
 pub fn check_of(fields: &Map) -> Result<Option<Spec>, BadCheck> {
-    if let Some(labels) = fields.map("labels").filter(|labels| labels.iter().any(|(name, _)| name.starts_with(LABEL))) {
+    if let Some(labels) = fields.map("labels").filter(|_| has_check_labels(fields)) {
         return Spec::of_labels(labels);
     }
     fields.map("health_check").map_or(Ok(None), Spec::of_fields)

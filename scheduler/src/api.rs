@@ -13,7 +13,6 @@ mod placing;
 mod reply;
 mod routes;
 mod stacks;
-mod write_timeout;
 
 use std::hash::RandomState;
 use std::path::PathBuf;

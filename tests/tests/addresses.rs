@@ -154,11 +154,12 @@ fn a_greedy_client_takes_no_connection_of_others_where_descriptors_are_few() {
         let answer = pair.on_host(&["dig", "@10.42.0.1", "+short", "+time=1", "+tries=1", "web.shop.rancher.internal"]);
         (answer == "10.42.0.7\n").then_some(())
     });
-    let scheduler = agent.address_of("scheduler").to_string();
+    let (scheduler, admin) = (agent.address_of("scheduler").to_string(), agent.admin().to_string());
     pair.in_container(&["ip", "address", "add", "10.42.0.9/16", "dev", "eth0"]);
     let _greedy = [
         greedy(&pair.container, CONTAINER, &["10.42.0.1:80", "10.42.0.1:53"]),
         greedy(&pair.host, "127.0.0.2", &[&scheduler]),
+        greedy(&pair.host, "127.0.0.3", &[&admin]),
     ];
     for _ in 0..10 {
         let curl = ["curl", "-s", "-m", "5", "--interface", "10.42.0.9"];
@@ -169,6 +170,7 @@ fn a_greedy_client_takes_no_connection_of_others_where_descriptors_are_few() {
         assert_eq!(address, "10.42.0.7\n");
         let hosts = pair.on_host(&["curl", "-s", "-m", "5", &format!("http://{scheduler}/v1/hosts")]);
         assert!(hosts.contains("\"here\""), "{hosts}");
+        assert_eq!(pair.on_host(&["curl", "-s", "-m", "5", &format!("http://{admin}/healthz")]), "ok\n");
     }
 }
 

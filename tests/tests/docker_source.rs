@@ -249,6 +249,29 @@ fn labels_of_an_image_make_no_container_a_member_of_anything() {
 }
 
 #[test]
+fn no_label_counts_of_a_container_whose_image_is_gone() {
+    let Some(world) = Boxed::start() else { return };
+    let (engine, followed) = (&world.engine, Followed::new(&world.engine));
+    followed.ready();
+    engine.docker(&["create", "--name", "plain", "box", "/bin/busybox"]);
+    engine.docker(&["commit", "plain", "gone"]);
+    engine.docker(&["rm", "plain"]);
+    let run = ["run", "--detach", "--name", "member", "--label=io.rancher.stack_service.name=data/db"];
+    engine.docker(&[&run[..], &["gone", "/bin/busybox", "sleep", "3600"]].concat());
+    assert_eq!(followed.until("member", "state", &json!("running"))["service"], json!("data/db"));
+    engine.docker(&["stop", "--time", "0", "member"]);
+    engine.docker(&["rmi", "--force", "gone"]);
+    engine.docker(&["start", "member"]);
+    followed.until("member", "state", &json!("running"));
+    // That the image had no such label was known, and does not count any more: whoever asks the engine only now is told nothing.
+    followed.reload().unwrap();
+    assert_eq!(followed.container("member").unwrap()["service"], Value::Null);
+    let later = Followed::new(engine);
+    later.ready();
+    assert_eq!(later.container("member").unwrap()["service"], Value::Null);
+}
+
+#[test]
 fn a_started_container_is_told_at_once() {
     let Some(world) = Boxed::start() else { return };
     for other in 0..5 {

@@ -340,6 +340,13 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     );
     proxied.docker(&["logs", "own"]).unwrap();
 
+    // The image of one may be gone, with what it would show.
+    engine.docker(&["commit", "web", "gone"]);
+    engine.docker(&["run", "--detach", "--name", "orphan", label, "gone", "/bin/busybox", "sleep", "1000"]);
+    proxied.docker(&["logs", "orphan"]).unwrap();
+    engine.docker(&["stop", "--time", "0", "orphan"]);
+    engine.docker(&["rmi", "--force", "gone"]);
+
     let before = engine.docker(&["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}} {{.State}}"]);
     let sleep = ["box", "/bin/busybox", "sleep", "1000"];
     let create = |flags: &[&'static str]| [&["create"], flags, &sleep].concat();
@@ -350,6 +357,8 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (vec!["logs", "web"], "was not started by a scheduler"),
         (vec!["stop", "stranger"], "was not started by a scheduler"),
         (vec!["logs", "stranger"], "was not started by a scheduler"),
+        (vec!["logs", "orphan"], "its image is gone"),
+        (vec!["rm", "--force", "orphan"], "its image is gone"),
         (vec!["cp", "web:/etc/passwd", "-"], "does not pass"),
         (vec!["rename", "placed", "x"], "does not pass"),
         (vec!["update", "--memory", "1g", "placed"], "does not pass"),

@@ -105,6 +105,9 @@ fn a_role_writes_its_own_keys_and_nobody_believes_it_about_others() {
     for user in [OPERATOR, A, B, SCHEDULER, HOLDER, READER] {
         let reads = users.runtime.block_on(users.client(user).get(users.key("documents/d").as_bytes()));
         assert_eq!(reads.is_ok(), user != HOLDER, "{user} reads");
+        // What was asked of schedulers has the environments of containers.
+        let ledger = users.runtime.block_on(users.client(user).get(users.key("ledger/placements/p").as_bytes()));
+        assert_eq!(ledger.is_ok(), [OPERATOR, SCHEDULER].contains(&user), "{user} reads the ledger");
         for (row, path, value, writers) in ROWS {
             assert_eq!(put(user, path, value), writers.contains(&user), "{user} writes {path}, {row}");
         }

@@ -89,7 +89,7 @@ impl Server {
     pub fn new(options: &UiOptions, port: u16, sources: Sources) -> Result<Self, Failure> {
         let door = match &options.ui_token_file {
             None => None,
-            Some(path) => Some(Mutex::new(Door::new(process::token::read(path)?))),
+            Some(path) => Some(Mutex::new(Door::new(process::token::read(path)?, now()))),
         };
         let worlds = Arc::new(Store::new(World::empty()));
         let build = |new: &Arc<Snapshot>, _: &Arc<Snapshot>, world: &Arc<World>| Some(world.next(new, now()));

@@ -36,14 +36,16 @@ fn key(token: &str) -> hmac::Key {
 /// Who may see the page.
 pub(crate) struct Door {
     token: String,
+    /// Since when, in seconds since 1970. Which older tickets were used is not known.
+    since: i64,
     used: VecDeque<(i64, String)>,
     sessions: VecDeque<(i64, String)>,
 }
 
 impl Door {
-    /// A door for those who know this token.
-    pub(crate) fn new(token: String) -> Self {
-        Self { token, used: VecDeque::new(), sessions: VecDeque::new() }
+    /// A door for those who know this token, from `now` on.
+    pub(crate) fn new(token: String, now: i64) -> Self {
+        Self { token, since: now, used: VecDeque::new(), sessions: VecDeque::new() }
     }
 
     /// The session that a ticket buys, once.
@@ -54,7 +56,7 @@ impl Door {
         hmac::verify(&key(&self.token), said.as_bytes(), &unhex(tag)?).ok()?;
         let age = now.checked_sub(at)?;
         self.used.retain(|(at, _)| now - at <= TICKET_TIME);
-        if !(-TICKET_TIME..=TICKET_TIME).contains(&age) || self.used.len() >= USED_MAX {
+        if at < self.since || !(-TICKET_TIME..=TICKET_TIME).contains(&age) || self.used.len() >= USED_MAX {
             return None;
         }
         let known: HashSet<&str> = self.used.iter().map(|(_, used)| &**used).collect();
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_ticket_buys_one_session_and_that_ends() {
-        let mut door = Door::new("secret".into());
+        let mut door = Door::new("secret".into(), NOW);
         let good = ticket("secret", NOW, &[1; RANDOM]);
         assert!(!good.contains("secret"));
         let session = door.buy(&good, NOW + 5, &[7; RANDOM]).unwrap();
@@ -111,8 +113,15 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_buys_no_other_session_after_a_restart() {
+        let good = ticket("secret", NOW, &[1; RANDOM]);
+        assert!(Door::new("secret".into(), NOW).buy(&good, NOW + 1, &[7; RANDOM]).is_some());
+        assert_eq!(Door::new("secret".into(), NOW + 2).buy(&good, NOW + 3, &[7; RANDOM]), None);
+    }
+
+    #[test]
     fn other_tickets_buy_nothing() {
-        let mut door = Door::new("secret".into());
+        let mut door = Door::new("secret".into(), NOW);
         let good = ticket("secret", NOW, &[1; RANDOM]);
         let late = NOW + TICKET_TIME + 1;
         for (given, now) in [

@@ -193,8 +193,9 @@ impl Exchange {
         let found = self.container(name).await?;
         let found = found.ok_or_else(|| Refused::missing("container", name))?;
         if self.request_given(&found).await?.is_none() {
-            let why =
-                format!("the container {name} was not started by a scheduler, so the engine proxy leaves it alone");
+            let why = format!(
+                "the container {name} was not started by a scheduler, or its image is gone so that nothing shows it: the engine proxy leaves it alone"
+            );
             return Err(Refused::forbidden(why));
         }
         Ok(found["Id"].as_str().unwrap_or_default().to_owned())

@@ -5,7 +5,7 @@ use std::pin::pin;
 use etcd::{Access, EtcdClient, EtcdError, LEDGER, Span};
 use futures_util::{StreamExt as _, stream};
 
-/// Where invitations are: outside of every cluster's prefix, since each host reads all of that.
+/// Where invitations are: outside of every cluster's prefix, since each host reads that.
 pub(crate) const INVITATIONS: &str = "/berth/join/v1/";
 
 /// What users and roles of invitations are called by, and those of hosts.
@@ -42,7 +42,13 @@ pub(crate) fn host_key(prefix: &str, host: &str, rest: &str) -> String {
     format!("{prefix}hosts/{host}/{rest}")
 }
 
-/// The ranges that a host may write besides reading everything under `prefix`.
+/// The ranges that a host reads: everything under `prefix` but the ledger, whose requests have the environments of containers.
+fn read_spans(prefix: &str) -> [Span; 2] {
+    let (all, ledger) = (Span::of_prefix(prefix.as_bytes()), Span::of_prefix(format!("{prefix}{LEDGER}").as_bytes()));
+    [Span { from: all.from, end: ledger.from }, Span { from: ledger.end, end: all.end }]
+}
+
+/// The ranges that a host may write besides reading.
 pub(crate) fn own_spans(prefix: &str, host: &str) -> [Span; 4] {
     let below = |list: &str| Span::of_prefix(format!("{prefix}{list}/{host}/").as_bytes());
     let claim = Span::of_key(format!("{prefix}claims/host/{host}").as_bytes());
@@ -111,12 +117,12 @@ async fn make_role(client: &EtcdClient, NewUser { name, permits, .. }: &NewUser)
 
 /// The user of a host, with this password.
 pub(crate) fn new_host(prefix: &str, host: &str, scheduler: bool, password: &str) -> NewUser {
-    let mut permits = vec![(Access::Read, Span::of_prefix(prefix.as_bytes()))];
+    let mut permits = read_spans(prefix).map(|span| (Access::Read, span)).to_vec();
     // It may read them already, and etcd goes through all that users may do with each change of one.
     permits.extend(own_spans(prefix, host).map(|span| (Access::Write, span)));
     if scheduler {
         let ledger = Span::of_prefix(format!("{prefix}{LEDGER}").as_bytes());
-        permits.push((Access::Write, ledger));
+        permits.push((Access::ReadWrite, ledger));
     }
     NewUser { name: user_of_host(host), password: password.to_owned(), permits }
 }

@@ -44,7 +44,10 @@ impl Remove {
             let user = user_of_host(host);
             // First, so that nothing is written any more.
             if users && client.delete_user(&user).await? {
-                let _ = writeln!(text, "user {user}: its credentials are void");
+                let _ = writeln!(
+                    text,
+                    "user {user}: its credentials are void; what it watches already ends with its connection"
+                );
             }
             let (pair, _) = client.get(intent::key(&prefix, host).as_bytes()).await?;
             let said = pair.as_ref().map(|pair| intent::IntentValue::read(&pair.value)).unwrap_or_default();

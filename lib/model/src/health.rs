@@ -38,6 +38,16 @@ impl BadCheck {
     }
 }
 
+/// Whether a container has a check, which its labels say or its `health_check`; whether it is a right one is not looked at.
+pub fn has_check(fields: &Map) -> bool {
+    has_check_labels(fields) || fields.map("health_check").is_some()
+}
+
+/// Whether the labels of a container say how it is checked; then they alone do.
+pub fn has_check_labels(fields: &Map) -> bool {
+    fields.map("labels").is_some_and(|labels| labels.iter().any(|(name, _)| name.starts_with(LABEL)))
+}
+
 /// Why the host of a container gave it up, in few and printable characters; `None` if it did not.
 pub fn failed(container: &Container) -> Option<Text> {
     Some(printable(container.fields().text(FAILED)?, REASON_MAX).into())

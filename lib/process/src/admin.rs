@@ -1,7 +1,7 @@
 //! The admin pages, on loopback and nowhere else: reload, health, readiness, metrics.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, ready};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::accept::Acceptor;
+use crate::connections::serve_connections;
+use crate::quota::Places;
 use crate::web_page::refuse_web_page;
 
 /// What the admin pages show and do.
@@ -48,8 +50,8 @@ impl<T: Send + Sync> Settle for Store<T> {
     }
 }
 
-/// How long requests in flight may take when the process stops; no page takes longer than a reload.
-const GRACE: Duration = Duration::from_secs(1);
+/// Most connections to one listener: browsers, scrapers and checks of health. On loopback all of them have one address.
+const PLACES: Places = Places { per_client: 128, in_all: 128 };
 
 /// Longest wait for views when a client asks whether the process is ready.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
@@ -85,16 +87,9 @@ pub(crate) async fn serve_programs(
 ///
 /// Fails if the runtime refuses the listener.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
-    let serving = axum::serve(Acceptor::new(listener)?, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-    // A client that never completes its request must not hold up the end.
-    let over = async {
-        stop.cancelled().await;
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        ended = serving.into_future() => ended,
-        () = over => Ok(()),
-    }
+    let open = move |stream| ready(Some((stream, router.clone())));
+    serve_connections(Acceptor::new(listener)?, PLACES, open, stop).await;
+    Ok(())
 }
 
 /// Refuses an admin address that others could reach.

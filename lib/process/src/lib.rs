@@ -9,6 +9,7 @@ mod admin;
 pub mod arguments;
 mod clients;
 pub mod command;
+mod connections;
 pub mod help;
 pub mod launch;
 mod log;
@@ -20,15 +21,18 @@ pub mod table;
 pub mod token;
 mod usage;
 mod web_page;
+mod write_timeout;
 
 pub use accept::Acceptor;
 pub use admin::serve;
 pub use clients::{ClientOptions, Clients, Networks};
+pub use connections::serve_connections;
 pub use launch::{Launch, launch};
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
 pub use parts::Parts;
 pub use program::Program;
 pub use web_page::{WebPage, refuse_web_page};
+pub use write_timeout::WriteTimeout;
 
 /// Why an executable cannot run; the text names the thing and the way out.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

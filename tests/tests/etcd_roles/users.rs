@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use etcd::{Access, EtcdClient, EtcdError, PREFIX, Span};
+use etcd::{Access, EtcdClient, EtcdError, LEDGER, PREFIX, Span};
 use tests::etcd_with_users::{EtcdWithUsers, OPERATOR, ROOT};
 use tests::publication::runtime;
 use tokio::runtime::Runtime;
@@ -44,7 +44,7 @@ impl<'e> Users<'e> {
         for name in [A, B, SCHEDULER, HOLDER, READER] {
             users.set_password(&users.name(name));
         }
-        users.grant("berth-reader", READER, &[(Access::Read, "")]);
+        users.read_all_but_the_ledger();
         users
     }
 
@@ -75,6 +75,22 @@ impl<'e> Users<'e> {
                 root.permit(role, *access, &Span::of_prefix(format!("{PREFIX}{below}").as_bytes())).await.unwrap();
             }
             root.grant_role(user, role).await.unwrap();
+        });
+    }
+
+    /// Gives [`READER`] the role of the page.
+    fn read_all_but_the_ledger(&self) {
+        let root = self.client(ROOT);
+        let (all, ledger) =
+            (Span::of_prefix(PREFIX.as_bytes()), Span::of_prefix(format!("{PREFIX}{LEDGER}").as_bytes()));
+        let before = Span { from: all.from, end: ledger.from };
+        let behind = Span { from: ledger.end, end: all.end };
+        self.runtime.block_on(async {
+            root.add_role("berth-reader").await.unwrap();
+            for span in [before, behind] {
+                root.permit("berth-reader", Access::Read, &span).await.unwrap();
+            }
+            root.grant_role(READER, "berth-reader").await.unwrap();
         });
     }
 

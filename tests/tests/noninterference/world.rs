@@ -221,6 +221,10 @@ impl World {
         if !self.is_free(stack) && dice.in_percent(20) {
             container["State"]["Health"] = json!({"Status": dice.one(&["healthy", "unhealthy"])});
         }
+        // Only what is checked can be called unhealthy by others.
+        if dice.in_percent(50) {
+            container["Config"]["Labels"]["io.berth.health.port"] = "80".into();
+        }
         (container, HashMap::new())
     }
 

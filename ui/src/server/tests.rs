@@ -60,7 +60,7 @@ async fn other_sites_and_other_names_get_nothing() {
 
 #[tokio::test]
 async fn a_ticket_opens_the_page_once_and_its_cookie_opens_it_again() {
-    let router = app(Some(Door::new("secret".into())));
+    let router = app(Some(Door::new("secret".into(), 0)));
     let host = ("host", "127.0.0.1:8115");
     assert_eq!(get_with(&router, "/ui/", &[host]).await.status(), 401);
     assert_eq!(get_with(&router, &STYLE.path, &[host]).await.status(), 401);

@@ -71,7 +71,7 @@ fn fingerprint(key: &str, value: &str) -> Fingerprint {
     Fingerprint::of(&(key, value))
 }
 
-/// What is remembered of images, by their ids: what an id stands for never changes.
+/// What is remembered of images until all is read again, by their ids: what an id stands for never changes, but may be removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Images(Arc<HashMap<Text, Baked>>);
 

@@ -177,7 +177,7 @@ impl Following {
         let since = info.system_time.as_deref().and_then(Moment::parse);
         let mut events = pin!(client.events(since));
         let mut session = Session::new(client);
-        session.read_all();
+        self.read_all(&mut session);
         self.see_host(&info);
         let mut next_labels = Instant::now() + LABELS_INTERVAL;
         loop {
@@ -198,7 +198,7 @@ impl Following {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     self.publish(&mut session).await?;
                 }
-                () = sleep_until(session.next_reading), if session.reading.is_none() => session.read_all(),
+                () = sleep_until(session.next_reading), if session.reading.is_none() => self.read_all(&mut session),
                 () = sleep_until(session.next_retry.unwrap_or_else(Instant::now)), if session.next_retry.is_some() => {
                     session.try_again();
                 }
@@ -215,10 +215,17 @@ impl Following {
                 reply = next_request(requests) => {
                     self.replies.push(reply);
                     self.read_labels().await;
-                    session.read_all();
+                    self.read_all(&mut session);
                 }
             }
         }
+    }
+
+    /// Begins a full reading. It asks about images again: one may be removed while its container lives, and then nothing that
+    /// was known of it counts, here as for all others who ask the engine.
+    fn read_all(&mut self, session: &mut Session) {
+        self.images = Images::default();
+        session.read_all();
     }
 
     /// Looks at what a hint names.
@@ -375,7 +382,7 @@ impl Following {
             info!(endpoint = %self.endpoint, "the engine is back");
         }
         if std::mem::take(&mut session.read_again) {
-            session.read_all();
+            self.read_all(session);
             return Ok(());
         }
         for reply in self.replies.drain(..) {

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::checkers::Hosts;
+use model::checkers::{CHECKER, Hosts};
+use model::health::has_check;
 use model::unwell::{REASON, SINCE, reason_of};
 use model::votes::{SAID_BY_HOST, START_COUNT};
 use model::{About, Container, Entity as _, Fingerprint, Host, Map, Table, Text, Value};
@@ -66,9 +67,11 @@ impl Overrides {
         let own = local.and_then(|part| host_of(part));
         for (about, said) in self.said.iter().filter(|(about, _)| own != Some(&*about.owner)) {
             let uuids = [about.container.clone(), marked(&about.container, &format!("hosts/{}", about.owner))];
+            // Checkers have nothing to say of one that nobody checks, or whose host lets nobody check.
             let is_owners = |container: &&Arc<Container>| {
-                let host = container.host_uuid().and_then(|uuid| hosts.get(uuid)).and_then(|host| host.name());
-                host == Some(&about.owner)
+                let host = container.host_uuid().and_then(|uuid| hosts.get(uuid));
+                host.is_some_and(|host| host.name() == Some(&about.owner) && host.fields().text(CHECKER).is_some())
+                    && has_check(container.fields())
             };
             let Some(container) = uuids.iter().find_map(|uuid| containers.get(uuid).filter(is_owners)).cloned() else {
                 continue;
@@ -117,8 +120,12 @@ mod tests {
     }
 
     fn containers(starts: u8) -> Table<Container> {
+        container_with(starts, r#""labels": {"io.berth.health.port": "80"}"#)
+    }
+
+    fn container_with(starts: u8, check: &str) -> Table<Container> {
         let fields = format!(
-            r#"{{"uuid": "c", "host_uuid": "uuid-owner", "health_state": "healthy", "start_count": {starts}}}"#
+            r#"{{"uuid": "c", "host_uuid": "uuid-owner", "health_state": "healthy", "start_count": {starts}, {check}}}"#
         );
         [Arc::new(Container::new(map(&fields), Map::default()).unwrap())].into_iter().collect()
     }
@@ -164,6 +171,27 @@ mod tests {
             overrides.set(&checker.into(), &stranger, Some(&of_start(1)));
         }
         assert_eq!(state(&mut overrides, 1, &all), "healthy ");
+    }
+
+    #[test]
+    fn nobody_hides_a_container_that_nobody_checks() {
+        let about = About { owner: "owner".into(), container: "c".into() };
+        let mut overrides = Overrides::default();
+        for checker in ["a", "b", "c"] {
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        }
+        let mut state = |check: &str, hosts: &Table<Host>| {
+            let over = overrides.over(container_with(1, check), hosts, Some(&"hosts/local".into()));
+            over["c"].health_state().unwrap().to_owned()
+        };
+        let all = hosts(&["owner", "a", "b", "c"]);
+        assert_eq!(state(r#""health_check": {"port": 80}"#, &all), "unhealthy");
+        assert_eq!(state(r#""labels": {"io.berth.health.port": "80"}"#, &all), "unhealthy");
+        assert_eq!(state(r#""labels": {"other": "80"}, "health_check": null"#, &all), "healthy");
+        // Its host checks by itself, or not at all.
+        let mut alone = all.clone();
+        alone.insert(Arc::new(Host::new(map(r#"{"uuid": "uuid-owner", "name": "owner"}"#), 0).unwrap()));
+        assert_eq!(state(r#""health_check": {"port": 80}"#, &alone), "healthy");
     }
 
     #[test]

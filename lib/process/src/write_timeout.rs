@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// A stream with a limit on how long it takes no byte.
 #[derive(Debug)]
-pub(crate) struct WriteTimeout<S> {
+pub struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
     /// Runs while something waits to be written.
