@@ -26,7 +26,7 @@ pub(crate) mod platforms;
 pub(crate) mod progress;
 pub(crate) mod pull_ahead;
 pub(crate) mod registry;
-mod replace_unit;
+pub(crate) mod replace_unit;
 pub(crate) mod silent;
 pub(crate) mod strangers;
 #[cfg(test)]
@@ -64,6 +64,7 @@ use crate::start::docker_config::DockerConfig;
 use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
 use crate::start::platforms::ImageQuestion;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
+use crate::start::replace_unit::HealthActions;
 use crate::start::strangers::Stranger;
 
 /// Pause after the first failure; each next one is twice as long.
@@ -114,6 +115,8 @@ pub(crate) struct Starter {
     strangers: Mutex<HashMap<Text, HashMap<Text, Stranger>>>,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
+    /// What was done about containers that failed.
+    actions: HealthActions,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -132,6 +135,7 @@ impl Starter {
             asking: Mutex::default(),
             strangers: Mutex::default(),
             pinged: AtomicUsize::new(0),
+            actions: HealthActions::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
