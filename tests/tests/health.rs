@@ -1,8 +1,10 @@
 //! Health checks of a running agent: what is asked of containers decides whether DNS names them.
 //!
-//! Those in `with_engine` need Docker Engines; the others also run with the Windows executables.
+//! Those in `with_engine` need Docker Engines; the others but `under_load` also run with the Windows executables.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "health/under_load.rs"]
+mod under_load;
 #[path = "health/with_engine.rs"]
 mod with_engine;
 
