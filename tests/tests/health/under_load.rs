@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use tests::cluster::ClusterFolder;
 use tests::shared::there;
 use tests::wait::scaled;
@@ -21,6 +22,10 @@ const INTERVAL_MS: u32 = 500;
 
 /// Threads that use all the time they get, on the two processors of the machine.
 const BUSY: usize = 4;
+
+/// Threads that answer, and connections that wait for them: containers that do not answer would be no false alarm.
+const SERVING: usize = 8;
+const BACKLOG: i32 = 4096;
 
 /// How long nothing may be said to fail.
 const LONG: Duration = Duration::from_mins(10);
@@ -104,9 +109,16 @@ fn sum(text: &str, name: &str, part: &str) -> u64 {
 
 #[test]
 fn nothing_is_said_to_fail_on_a_busy_machine() {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()).unwrap();
+    socket.listen(BACKLOG).unwrap();
+    let listener = TcpListener::from(socket);
     let port = listener.local_addr().unwrap().port();
-    let _serving = Companion::start(move || serve(&listener));
+    let serving = (0..SERVING).map(|_| {
+        let listener = listener.try_clone().unwrap();
+        Companion::start(move || serve(&listener))
+    });
+    let _serving: Vec<_> = serving.collect();
     let mut file = format!(
         "berth: 1\nhosts:\n- {{ name: h, agent_ip: 192.0.2.1 }}\nservices:\n- {{ name: web, stack: shop, health_check: {{ port: {port}, request_line: GET /health HTTP/1.0, interval: {INTERVAL_MS}, response_timeout: 2000 }} }}\ncontainers:\n"
     );

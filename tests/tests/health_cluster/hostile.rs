@@ -12,8 +12,9 @@ use super::{ALL, World};
 /// Its name.
 const HOSTILE: &str = "host-9";
 
-/// Containers that it says it has: far more than all others together.
-const CONTAINERS: usize = 60;
+/// Containers that it says it has: far more than all others together, and fewer than with which health is ignored when most are
+/// unhealthy (`docs/security.md` has that this is what a host can bring about).
+const CONTAINERS: usize = 12;
 
 /// Labels by which a check would do harm, or be none.
 const LABELS: [(&str, &str); 8] = [
@@ -115,5 +116,5 @@ pub(super) fn a_host_attacks(world: &World, both: &[&str]) {
 
 /// The metrics of the agent of a host.
 fn metrics(world: &World, host: usize) -> String {
-    world.hosts.switch.on(host, &["curl", "--silent", "--max-time", "5", "http://127.0.0.1:8115/metrics"])
+    world.hosts.switch.on(host, &["curl", "--silent", "--max-time", "5", "http://127.0.0.1:8112/metrics"])
 }
