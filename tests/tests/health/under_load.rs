@@ -149,7 +149,9 @@ fn nothing_is_said_to_fail_on_a_busy_machine() {
     let theirs =
         haproxy.as_mut().map(|haproxy| eventually("its counts", Duration::from_secs(10), || haproxy.failures()));
     is_over.store(true, Ordering::Relaxed);
-    busy.into_iter().for_each(|one| one.join());
+    for one in busy {
+        one.join();
+    }
     let checks = sum(&counted, "health_checks_total", "") - before;
     let [failed, unsure] = ["fail", "unsure"].map(|word| sum(&counted, "health_checks_total", &format!("\"{word}\"")));
     tell(&format!(
