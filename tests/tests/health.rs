@@ -1,6 +1,6 @@
 //! Health checks of a running agent: what is asked of containers decides whether DNS names them.
 //!
-//! Those in `with_engine` need Docker Engines; the others but `under_load` also run with the Windows executables.
+//! Those in `with_engine` need Docker Engines.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "health/under_load.rs"]

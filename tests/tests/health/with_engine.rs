@@ -1,6 +1,6 @@
 //! Checks of the containers of an engine, and what a scheduler does about those that fail.
 //!
-//! Linux, as root, with Debian's docker.io and busybox-static: the run under Wine leaves these out by their name.
+//! Linux, as root, with Debian's docker.io and busybox-static.
 
 use std::time::{Duration, Instant};
 
