@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use health::Scope;
 use health::check::Checker;
 use health::metrics::Metrics;
 use health::run::{Exchange, Health as Checking};
 use health::verdict::Quorum;
 use health::verdicts::Verdicts;
+use health::{Outputs, Scope};
 use live::etcd::Voting;
 use live::{DocumentLayer, Origin};
 use model::printable::printable_json;
@@ -93,6 +93,7 @@ pub(crate) struct Checks {
     /// What is exchanged with other hosts, where these check each other's containers.
     voting: Option<Voting>,
     quorum: Quorum,
+    outputs: Arc<Store<Outputs>>,
 }
 
 impl Checks {
@@ -141,12 +142,17 @@ impl Checks {
             HealthQuorum::Majority => Quorum::Majority,
             HealthQuorum::All => Quorum::All,
         };
-        Ok(Some(Self { scope, checker: Checker::new(verified.into())?, state, verdicts, voting, quorum }))
+        let outputs = Arc::new(Store::new(Outputs::default()));
+        Ok(Some(Self { scope, checker: Checker::new(verified.into())?, state, verdicts, voting, quorum, outputs }))
     }
 
     /// What lays the verdicts over the document of this host.
     pub(crate) fn layer(&self) -> Option<Arc<dyn DocumentLayer>> {
-        let own = || layer::Own { verdicts: self.verdicts.clone(), checks_others: self.scope == Scope::Cluster };
+        let own = || layer::Own {
+            verdicts: self.verdicts.clone(),
+            checks_others: self.scope == Scope::Cluster,
+            outputs: self.outputs.clone(),
+        };
         (self.scope != Scope::All).then(|| Arc::new(own()) as _)
     }
 
@@ -157,7 +163,7 @@ impl Checks {
 
     /// Begins to check what is in `snapshots`; returns those with the verdicts in them.
     pub(crate) fn begin(self, snapshots: Arc<Store<Snapshot>>, launch: &mut Launch) -> Arc<Store<Snapshot>> {
-        let Self { scope, checker, state, verdicts, voting, quorum } = self;
+        let Self { scope, checker, state, verdicts, voting, quorum, outputs } = self;
         let metrics = Metrics::register(&mut launch.registry);
         let readiness = launch.readiness.clone();
         let exchange = voting.map(|Voting { cast, checkers, heard }| Exchange { cast, checkers, heard, quorum });
@@ -189,7 +195,7 @@ impl Checks {
                 laid
             }
         };
-        launch.add_pages(checking.pages(shown.clone()));
+        launch.add_pages(checking.pages(shown.clone(), outputs));
         let (saying, ended) = (checking.clone().say_when_ignored(shown.clone()), stop.clone());
         launch.spawn("saying when health is ignored", async move {
             ended.run_until_cancelled(saying).await;
@@ -276,7 +282,9 @@ fn rows(containers: &[Json]) -> Vec<Vec<String>> {
         let asked = check["address"].as_str().map(|address| format!("{} {address}", text(&check["type"])));
         let last = match (container["problem"].as_str(), &check["last"]) {
             (Some(problem), _) => format!("unchecked: {problem}"),
-            (None, Json::Null) if check.is_null() => "-".to_owned(),
+            (None, Json::Null) if check.is_null() => {
+                container["reason"].as_str().map_or_else(|| "-".to_owned(), ToOwned::to_owned)
+            }
             (None, Json::Null) => "not asked yet".to_owned(),
             (None, last) => result(last),
         };
@@ -299,28 +307,34 @@ fn checkers(container: &Json) -> String {
     let checkers = container["checkers"].as_array().map_or(&[][..], Vec::as_slice);
     let one = |checker: &Json| {
         let text = |key: &str| checker[key].as_str().unwrap_or_default().to_owned();
+        let since = checker["disagrees_for_ms"].as_f64().map_or_else(String::new, |ms| format!(" for {}", seconds(ms)));
         match (&*text("opinion"), text("reason")) {
             ("agrees", _) => text("host"),
-            (opinion, reason) if reason.is_empty() => format!("{} {opinion}", text("host")),
-            (opinion, reason) => format!("{} {opinion} ({reason})", text("host")),
+            (opinion, reason) if reason.is_empty() => format!("{} {opinion}{since}", text("host")),
+            (opinion, reason) => format!("{} {opinion}{since} ({reason})", text("host")),
         }
     };
     match (container["owner"].as_str(), checkers) {
         (Some(owner), _) => format!("this host, for {owner}"),
+        // What its engine says is here alone.
+        (None, []) if container["check"].is_null() && container["problem"].is_null() => "its HEALTHCHECK".to_owned(),
         (None, []) => "this host alone".to_owned(),
         (None, checkers) => checkers.iter().map(one).collect::<Vec<_>>().join(", "),
     }
 }
 
-/// A line for each of the last results.
+/// A line for each of the last results, and for what a `HEALTHCHECK` that fails wrote.
 fn results(containers: &[Json]) -> Vec<Vec<String>> {
     let head = ["CONTAINER", "AGO", "RESULT"].map(str::to_owned).to_vec();
     let rows = containers.iter().flat_map(|container| {
         let results = container["check"]["results"].as_array().into_iter().flatten();
-        results.map(|one| {
+        let name = container["container"].as_str().unwrap_or("-");
+        let results = results.map(move |one| {
             let ago = one["ago_ms"].as_f64().map(seconds);
-            vec![container["container"].as_str().unwrap_or("-").to_owned(), ago.unwrap_or_default(), result(one)]
-        })
+            vec![name.to_owned(), ago.unwrap_or_default(), result(one)]
+        });
+        let output = container["output"].as_str().into_iter().flat_map(str::lines);
+        results.chain(output.map(move |line| vec![name.to_owned(), "-".to_owned(), format!("HEALTHCHECK: {line}")]))
     });
     std::iter::once(head).chain(rows).collect()
 }

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::grpc;
 use crate::opinion::Outcome;
 use crate::response::{Expected, judge};
 use crate::spec::{Probe, Spec};
@@ -77,23 +78,29 @@ impl Checker {
         if is_elsewhere && stream.local_addr().is_ok_and(|own| own.ip() == address.ip()) {
             return Outcome::Unsure(format!("{} is an address of this host", address.ip()));
         }
-        let Probe::Http { request, tls, verify, status, body } = &spec.probe else { return Outcome::Pass };
-        let expected = Expected { status, body: body.as_deref() };
-        let request = request.bytes();
-        let exchange = async {
-            if *tls {
-                let connector = if *verify { &self.verified } else { &self.any };
-                let name = ServerName::IpAddress(address.ip().into());
-                let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
-                ask(stream, &request, expected).await
-            } else {
-                ask(stream, &request, expected).await
-            }
-        };
-        match timeout(to_respond, exchange).await {
+        match timeout(to_respond, self.exchange(stream, address, &spec.probe)).await {
             Err(_) => Outcome::Fail(format!("connected, no response for {to_respond:?}")),
             Ok(Err(reason)) => Outcome::Fail(reason),
             Ok(Ok(())) => Outcome::Pass,
+        }
+    }
+
+    /// What is said on a connection.
+    async fn exchange(&self, stream: TcpStream, address: SocketAddr, probe: &Probe) -> Result<(), String> {
+        let (request, tls, verify, expected) = match probe {
+            Probe::Tcp => return Ok(()),
+            Probe::Grpc { service } => return grpc::ask(stream, &address.to_string(), service).await,
+            Probe::Http { request, tls, verify, status, body } => {
+                (request.bytes(), *tls, *verify, Expected { status, body: body.as_deref() })
+            }
+        };
+        if tls {
+            let connector = if verify { &self.verified } else { &self.any };
+            let name = ServerName::IpAddress(address.ip().into());
+            let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
+            ask(stream, &request, expected).await
+        } else {
+            ask(stream, &request, expected).await
         }
     }
 }
@@ -200,6 +207,49 @@ mod tests {
             assert_eq!(outcome, expected, "{response:?}");
             assert_eq!(request, b"OPTIONS / HTTP/1.0\r\n\r\n");
         }
+    }
+
+    /// A gRPC server of one connection, which says this status of the service `a.B`, and knows no other one.
+    async fn grpc_server(listener: &TcpListener, status: u8) {
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut connection) = h2::server::handshake(stream).await else { return };
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+            let mut body = request.into_body();
+            tokio::spawn(async move {
+                let asked = body.data().await.unwrap().unwrap();
+                let response = hyper::http::Response::builder().header("content-type", "application/grpc");
+                if asked[..] == [0, 0, 0, 0, 5, 0x0a, 3, b'a', b'.', b'B'] {
+                    let mut sending = respond.send_response(response.body(()).unwrap(), false).unwrap();
+                    sending.send_data(bytes::Bytes::from(vec![0, 0, 0, 0, 2, 8, status]), false).unwrap();
+                    let trailers = [("grpc-status".parse().unwrap(), "0".parse().unwrap())];
+                    sending.send_trailers(trailers.into_iter().collect()).unwrap();
+                } else {
+                    respond.send_response(response.header("grpc-status", "5").body(()).unwrap(), true).unwrap();
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn grpc_server_says_whether_a_service_is_well() {
+        for (service, status, expected) in [
+            ("a.B", 1, Outcome::Pass),
+            ("a.B", 2, Outcome::Fail("NOT_SERVING".into())),
+            ("", 1, Outcome::Fail("gRPC status 5: it does not know the service".into())),
+        ] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let spec = spec(&[("type", "grpc"), ("service", service)]);
+            let serving = tokio::spawn(async move { grpc_server(&listener, status).await });
+            assert_eq!(checker().check(address, &spec).await, expected, "{service:?} {status}");
+            serving.abort();
+        }
+        // What speaks no HTTP/2.
+        let (listener, address, serve) = server("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        let (checker, spec) = (checker(), spec(&[("type", "grpc")]));
+        let (outcome, _) = tokio::join!(checker.check(address, &spec), serve(&listener));
+        assert!(matches!(&outcome, Outcome::Fail(reason) if reason.starts_with("HTTP/2: ")), "{outcome:?}");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ mod assigned;
 pub mod check;
 pub mod damping;
 mod giving_up;
+mod grpc;
 pub mod metrics;
 pub mod opinion;
 mod pages;
@@ -24,5 +25,5 @@ mod vote;
 pub mod wheel;
 
 pub use assigned::Scope;
-pub use pages::PATH;
+pub use pages::{Outputs, PATH};
 pub use spec::Spec;

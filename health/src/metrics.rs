@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::opinion::Outcome;
+use crate::opinion::{Opinion, Outcome};
 use crate::spec::{Probe, Spec};
 use crate::verdict::HealthState;
 
@@ -23,23 +23,55 @@ struct Kind {
     outcome: &'static str,
 }
 
-/// What a verdict says.
+/// What a verdict says, and who it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct To {
+struct Decided {
     to: &'static str,
+    /// `votes` of several hosts, or this host `alone`.
+    reason: &'static str,
+}
+
+/// Whose containers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Whose {
+    /// `own` ones of this host, or those of `others`.
+    from: &'static str,
+}
+
+/// What this host thinks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Thought {
+    opinion: &'static str,
+}
+
+/// What the checks of a process add up to at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// Containers of this host that it checks itself, and those of others.
+    pub(crate) own: usize,
+    pub(crate) others: usize,
+    /// Opinions of them: up, down, initializing.
+    pub(crate) opinions: [usize; 3],
+    /// Those that have to be well for longer than their checks say.
+    pub(crate) flapping: usize,
+    /// Containers of this host about which a checker says another thing than the verdict.
+    pub(crate) disagreements: usize,
 }
 
 /// What is counted. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    pub(crate) targets: Gauge,
+    targets: Family<Whose, Gauge>,
+    opinions: Family<Thought, Gauge>,
+    flapping: Gauge,
+    disagreements: Gauge,
     pub(crate) running: Gauge,
     pub(crate) late: Histogram,
     checks: Family<Kind, Counter>,
     durations: Histogram,
-    verdicts: Family<To, Counter>,
+    verdicts: Family<Decided, Counter>,
     pub(crate) votes: Gauge,
-    pub(crate) overrides: Gauge,
+    pub(crate) overrides: Counter,
     pub(crate) suspect: Gauge,
     pub(crate) patience: Gauge,
     pub(crate) panic: Gauge,
@@ -49,19 +81,28 @@ impl Metrics {
     /// Nothing is counted yet; adds all of them to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            targets: Gauge::default(),
+            targets: Family::default(),
+            opinions: Family::default(),
+            flapping: Gauge::default(),
+            disagreements: Gauge::default(),
             running: Gauge::default(),
             late: Histogram::new(DURATIONS),
             checks: Family::default(),
             durations: Histogram::new(DURATIONS),
             verdicts: Family::default(),
             votes: Gauge::default(),
-            overrides: Gauge::default(),
+            overrides: Counter::default(),
             suspect: Gauge::default(),
             patience: Gauge::default(),
             panic: Gauge::default(),
         };
         registry.register("health_targets", "Containers that this process checks", metrics.targets.clone());
+        registry.register("health_opinions", "What this process thinks of those", metrics.opinions.clone());
+        let flapping = "Those that failed so often that they have to be well for longer";
+        registry.register("health_flapping", flapping, metrics.flapping.clone());
+        let disagreements =
+            "Containers of this host about which one of their checkers says something else than the verdict";
+        registry.register("health_disagreements", disagreements, metrics.disagreements.clone());
         registry.register("health_in_flight", "Checks that are being made", metrics.running.clone());
         registry.register("health_late_seconds", "How long checks waited after they were due", metrics.late.clone());
         registry.register("health_checks", "Checks that were made", metrics.checks.clone());
@@ -69,7 +110,8 @@ impl Metrics {
         let about_others = "of other hosts' containers";
         let votes = format!("Votes {about_others} that differ from what their hosts publish");
         registry.register("health_votes", votes, metrics.votes.clone());
-        let overrides = format!("Votes {about_others} that all hosts read, since theirs are silent");
+        let overrides =
+            format!("How often this host said to all {about_others} that they are down, since theirs were silent");
         registry.register("health_overrides", overrides, metrics.overrides.clone());
         let suspect = "Whether this host doubts its own results, since too many checks fail at once";
         registry.register("health_suspect", suspect, metrics.suspect.clone());
@@ -88,8 +130,22 @@ impl Metrics {
         self.durations.observe(took.as_secs_f64());
     }
 
-    pub(crate) fn count_verdict(&self, state: HealthState) {
-        self.verdicts.get_or_create(&To { to: state.word() }).inc();
+    pub(crate) fn count_verdict(&self, state: HealthState, is_alone: bool) {
+        let reason = if is_alone { "alone" } else { "votes" };
+        self.verdicts.get_or_create(&Decided { to: state.word(), reason }).inc();
+    }
+
+    pub(crate) fn set(&self, sums: Sums) {
+        let number = |count: usize| count.try_into().unwrap_or(i64::MAX);
+        for (from, count) in [("own", sums.own), ("others", sums.others)] {
+            self.targets.get_or_create(&Whose { from }).set(number(count));
+        }
+        let opinions = [Opinion::Up, Opinion::Down, Opinion::Initializing].map(Opinion::word);
+        for (opinion, count) in opinions.into_iter().zip(sums.opinions) {
+            self.opinions.get_or_create(&Thought { opinion }).set(number(count));
+        }
+        self.flapping.set(number(sums.flapping));
+        self.disagreements.set(number(sums.disagreements));
     }
 }
 
@@ -98,6 +154,7 @@ impl Probe {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
+            Self::Grpc { .. } => "grpc",
             Self::Http { tls: false, .. } => "http",
             Self::Http { tls: true, .. } => "https",
         }

@@ -1,6 +1,6 @@
 //! The admin page about health: what is asked where, what came of it, and what follows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,20 +8,26 @@ use axum::Router;
 use axum::extract::{Query, State};
 use axum::response::Json;
 use axum::routing::get;
+use model::entity::is_unhealthy_state;
 use model::health::failed;
+use model::unwell::WhyUnhealthy;
 use model::votes::Heard;
 use model::{Container, Entity as _, Snapshot, Text};
 use serde::{Deserialize, Serialize};
 use source::Store;
 
-use crate::assigned::{Assigned, Roster};
+use crate::assigned::{Assigned, Scope};
 use crate::opinion::Sample;
-use crate::run::Health;
+use crate::run::{Health, Known};
 use crate::vote::Vote;
 use crate::wheel::Check;
 
 /// The path of the page.
 pub const PATH: &str = "/v1/health";
+
+/// What the `HEALTHCHECK`s of this host's containers that fail wrote last, by the uuids of the containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outputs(pub BTreeMap<Text, Text>);
 
 /// Which containers are shown; all without a parameter.
 #[derive(Deserialize)]
@@ -44,6 +50,12 @@ struct Shown {
     /// What all see: the engine's own check counts too; none while it counts as unchecked.
     #[serde(skip_serializing_if = "Option::is_none")]
     health_state: Option<Text>,
+    /// Who says why it is unhealthy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Text>,
+    /// What its `HEALTHCHECK` wrote last, if that fails; only on its own host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Text>,
     /// Why its host gave it up.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<Text>,
@@ -68,6 +80,9 @@ struct ShownChecker {
     opinion: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Text>,
+    /// For how long it has said another thing than the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disagrees_for_ms: Option<f64>,
 }
 
 /// The check of a container from here.
@@ -103,15 +118,15 @@ struct ShownResult {
 }
 
 /// The page `GET /v1/health`.
-pub(crate) fn router(health: Health, shown: Arc<Store<Snapshot>>) -> Router {
-    Router::new().route(PATH, get(page)).with_state((health, shown))
+pub(crate) fn router(health: Health, shown: Arc<Store<Snapshot>>, outputs: Arc<Store<Outputs>>) -> Router {
+    Router::new().route(PATH, get(page)).with_state((health, shown, outputs))
 }
 
-/// What the page is made of: the checks, and the cluster as everything else sees it.
-type Sources = (Health, Arc<Store<Snapshot>>);
+/// What the page is made of: the checks, the cluster as everything else sees it, and what `HEALTHCHECK`s wrote.
+type Sources = (Health, Arc<Store<Snapshot>>, Arc<Store<Outputs>>);
 
-async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Parameters>) -> Json<Vec<Shown>> {
-    let snapshot = shown.load_full();
+async fn page(State((health, shown, outputs)): State<Sources>, Query(wanted): Query<Parameters>) -> Json<Vec<Shown>> {
+    let (snapshot, outputs) = (shown.load_full(), outputs.load_full());
     let services = services(&snapshot);
     let service = |container: &Container| services.get(container.uuid()).cloned();
     let is_wanted = |container: &Container| {
@@ -128,21 +143,32 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
     let is_about_some = [&wanted.container, &wanted.service, &wanted.name].iter().any(|name| name.is_some());
     let now = health.now();
     let heard = health.exchange.as_ref().map(|exchange| exchange.heard.load_full()).unwrap_or_default();
+    // What states its health without a check of ours has it from its engine.
+    let local = snapshot.local_host.as_ref().filter(|_| health.scope != Scope::All).map(|host| host.uuid());
+    let has_healthcheck = |container: &Container| {
+        container.host_uuid().is_some_and(|host| Some(host) == local) && container.health_state().is_some()
+    };
+    let why = |container: &Container| {
+        let is_unhealthy = container.health_state().is_some_and(is_unhealthy_state);
+        WhyUnhealthy::of(container).filter(|_| is_unhealthy).map(|why| why.reason)
+    };
     let known = health.known();
     let containers = snapshot.containers.values().filter(|container| is_wanted(container));
     let mut shown: Vec<_> = containers
         .filter_map(|container| {
             let (check, wrong) = (known.wheel.get(container.uuid()), known.wrong.get(container.uuid()));
             let one = known.assigned.get(container.uuid());
-            (one.is_some() || wrong.is_some()).then(|| Shown {
+            (one.is_some() || wrong.is_some() || has_healthcheck(container)).then(|| Shown {
                 container: container.name().unwrap_or_else(|| container.uuid()).clone(),
                 uuid: container.uuid().clone(),
                 service: service(container),
                 health_state: container.health_state().map(Text::from),
+                reason: why(container),
+                output: outputs.0.get(container.uuid()).cloned(),
                 failed: failed(container),
                 problem: wrong.map(ToString::to_string),
                 owner: one.and_then(|one| one.owner.clone()),
-                checkers: one.map(|one| checkers(one, check, &known.roster, &heard)).unwrap_or_default(),
+                checkers: one.map(|one| checkers(one, check, &known, &heard, now)).unwrap_or_default(),
                 check: check.map(|check| shown_check(check, now, is_about_some)),
             })
         })
@@ -153,7 +179,8 @@ async fn page(State((health, shown)): State<Sources>, Query(wanted): Query<Param
 }
 
 /// What the checkers of a container of this host think of it.
-fn checkers(one: &Assigned, own: Option<&Check>, roster: &Roster, heard: &Heard) -> Vec<ShownChecker> {
+fn checkers(one: &Assigned, own: Option<&Check>, known: &Known, heard: &Heard, now: Duration) -> Vec<ShownChecker> {
+    let roster = &known.roster;
     let shown = one.checkers.iter().map(|host| {
         let vote = heard.0.get(&(host.clone(), one.target.uuid.clone())).and_then(Vote::of_map);
         let vote = vote.filter(|vote| vote.start_count == one.target.start_count);
@@ -164,7 +191,9 @@ fn checkers(one: &Assigned, own: Option<&Check>, roster: &Roster, heard: &Heard)
             (None, Some(vote)) => (vote.opinion.word(), vote.reason),
             (None, None) => ("agrees", None),
         };
-        ShownChecker { host: host.clone(), opinion, reason }
+        let since = known.disagreeing.get(&(one.target.uuid.clone(), host.clone()));
+        let disagrees_for_ms = since.map(|since| ms(now.saturating_sub(*since)));
+        ShownChecker { host: host.clone(), opinion, reason, disagrees_for_ms }
     });
     shown.collect()
 }

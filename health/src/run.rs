@@ -23,6 +23,7 @@ use crate::check::Checker;
 use crate::giving_up::GivingUp;
 use crate::metrics::Metrics;
 use crate::opinion::{Outcome, Sample};
+use crate::pages::Outputs;
 use crate::patience::Patience;
 use crate::reckoning::Standing;
 use crate::suspicion::Unreached;
@@ -53,6 +54,8 @@ pub(crate) struct Known {
     /// How many are not checked since they are too many.
     beyond: usize,
     pub(crate) roster: Roster,
+    /// Containers of this host and checkers of them that say another thing than the verdict, with since when they do.
+    pub(crate) disagreeing: BTreeMap<(Text, Text), Duration>,
     /// What speaks against this host's own results, if it doubts them.
     pub(crate) suspicion: Option<Unreached>,
 }
@@ -73,7 +76,7 @@ pub struct Exchange {
 /// The checks of one process.
 #[derive(Clone, Debug)]
 pub struct Health {
-    scope: Scope,
+    pub(crate) scope: Scope,
     checker: Checker,
     /// What is checked.
     snapshots: Arc<Store<Snapshot>>,
@@ -122,8 +125,8 @@ impl Health {
     }
 
     /// Its page, for the admin pages; `shown` are the snapshots with the verdicts in them.
-    pub fn pages(&self, shown: Arc<Store<Snapshot>>) -> axum::Router {
-        crate::pages::router(self.clone(), shown)
+    pub fn pages(&self, shown: Arc<Store<Snapshot>>, outputs: Arc<Store<Outputs>>) -> axum::Router {
+        crate::pages::router(self.clone(), shown, outputs)
     }
 
     /// Makes checks. Never ends; drop it to stop.

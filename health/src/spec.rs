@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::health::{BadCheck, LABEL, SaidOnFailure, number, text, time, truth};
 use model::{Map, Text, Value};
 
+use crate::grpc::SERVICE_MAX;
 use crate::request_line::{BadRequestLine, Request};
 
 /// A check more often than this measures the checker.
@@ -13,6 +14,9 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// What is checked more seldom than hourly is not checked.
 const INTERVAL_MAX: Duration = Duration::from_hours(1);
+
+/// Longest time between two checks of a container that has not been well yet, so that it is known soon after it is.
+const INITIALIZING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A response may take as long as so many intervals. More would say how things were.
 const TIMEOUT_INTERVALS_MAX: u32 = 10;
@@ -28,6 +32,11 @@ const INITIALIZING_MAX: Duration = Duration::from_hours(24);
 pub enum Probe {
     /// A connection is enough.
     Tcp,
+    /// The server says so of a service, over HTTP/2 without TLS.
+    Grpc {
+        /// The name of the service; empty for the whole server.
+        service: String,
+    },
     /// The response to a request says so.
     Http {
         /// What is asked.
@@ -107,6 +116,16 @@ impl Spec {
         said.spec()
     }
 
+    /// Time between two checks of a container that has not been well yet.
+    pub fn initializing_interval(&self) -> Duration {
+        self.interval.min(INITIALIZING_INTERVAL)
+    }
+
+    /// Shortest time between two checks, whatever comes of them.
+    pub fn shortest_period(&self) -> Duration {
+        self.initializing_interval().min(self.fast_interval.unwrap_or(self.interval))
+    }
+
     /// Longest time for the connection, which the predecessor counted besides that for the response.
     pub fn connect_timeout(&self) -> Duration {
         /// `timeout connect` of the predecessor's configuration.
@@ -121,6 +140,7 @@ struct Said {
     port: Option<u16>,
     kind: Option<Text>,
     line: Option<Text>,
+    service: Option<Text>,
     headers: Vec<(String, Text)>,
     status: Option<RangeInclusive<u16>>,
     body: Option<Text>,
@@ -141,6 +161,7 @@ impl Said {
         match name {
             "port" => self.port = u16::try_from(number(name, value, 0, u16::MAX.into())?).ok(),
             "type" => self.kind = Some(text(name, value)?),
+            "service" => self.service = Some(text(name, value)?),
             "request_line" => self.line = Some(text(name, value)?),
             // As people write it, before all others.
             "host" => self.headers.insert(0, ("host".to_owned(), text(name, value)?)),
@@ -203,14 +224,38 @@ impl Said {
         }))
     }
 
+    /// A check of gRPC, which has no fields of HTTP: one that is silently without effect would be worse than an error.
+    fn grpc(&self) -> Result<Probe, BadCheck> {
+        let without_effect = [
+            ("request_line", self.line.as_ref().is_some_and(|line| !line.is_empty())),
+            ("header", !self.headers.is_empty()),
+            ("status", self.status.is_some()),
+            ("body", self.body.is_some()),
+            ("verify", self.verify.is_some()),
+        ];
+        if let Some((field, _)) = without_effect.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(BadCheck::new(field, "has no meaning for the type grpc"));
+        }
+        let service = self.service.as_deref().unwrap_or_default();
+        if service.len() > SERVICE_MAX {
+            return Err(BadCheck::new("service", format!("longer than {SERVICE_MAX} bytes")));
+        }
+        Ok(Probe::Grpc { service: service.to_owned() })
+    }
+
     fn probe(&self) -> Result<Probe, BadCheck> {
         let line = self.line.as_deref().unwrap_or_default();
+        let is_grpc = self.kind.as_deref() == Some("grpc");
+        if let Some(service) = self.service.as_deref().filter(|_| !is_grpc) {
+            return Err(BadCheck::new("service", format!("{service:?} is for the type grpc alone")));
+        }
         let tls = match self.kind.as_deref() {
             None if line.is_empty() => None,
             Some("tcp") => None,
             None | Some("http") => Some(false),
             Some("https") => Some(true),
-            Some(other) => return Err(BadCheck::new("type", format!("{other:?}, expected tcp, http or https"))),
+            Some("grpc") => return self.grpc(),
+            Some(other) => return Err(BadCheck::new("type", format!("{other:?}, expected tcp, http, https or grpc"))),
         };
         let Some(tls) = tls else { return Ok(Probe::Tcp) };
         let wrong = |field: &'static str| move |wrong: BadRequestLine| BadCheck::new(field, wrong.to_string());
@@ -326,7 +371,9 @@ mod tests {
             (&[("port", "80"), ("unhealthy_threshold", "0")], "unhealthy_threshold: expected a number from 1 to 100"),
             (&[("port", "80"), ("request_line", "GET \"/")], "request_line: a quotation mark has no second one"),
             (&[("port", "80"), ("type", "http"), ("header.X Y", "1")], "header: "),
-            (&[("port", "80"), ("type", "grpc")], "type: \"grpc\", expected tcp, http or https"),
+            (&[("port", "80"), ("type", "ftp")], "type: \"ftp\", expected tcp, http, https or grpc"),
+            (&[("port", "80"), ("type", "grpc"), ("status", "200")], "status: has no meaning for the type grpc"),
+            (&[("port", "80"), ("service", "a.B")], "service: \"a.B\" is for the type grpc alone"),
             (&[("port", "80"), ("strategy", "reboot")], "strategy: \"reboot\", expected none"),
             (&[("port", "80"), ("status", "399-200")], "status: expected a code"),
             (&[("port", "80"), ("status", "999")], "status: expected a code"),

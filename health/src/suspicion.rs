@@ -1,6 +1,6 @@
 //! Whether a checker doubts itself: what fails everywhere at once is more likely the checker's own network.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Text;
@@ -13,6 +13,9 @@ const HOSTS_MIN: usize = 3;
 
 /// So many intervals back a failure is sudden.
 const SUDDEN_INTERVALS: u32 = 2;
+
+/// What all targets of one host weigh together, so that their shares can be added as whole numbers.
+const SHARE: usize = 1_000_000;
 
 /// A target of other hosts, as a checker sees it.
 #[derive(Clone, Debug)]
@@ -36,23 +39,42 @@ pub(crate) struct Unreached {
 /// What speaks against the checker at `now`, if it is the suspect; `before` says whether it was.
 ///
 /// It becomes one when more than half of its targets have begun to fail within two intervals, and is one until half are good again.
+/// Each host also weighs the same, whatever it says it runs: otherwise one that has more containers than all others, and lets them
+/// fail, would silence those who check the others' containers.
 pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: bool, now: Duration) -> Option<Unreached> {
-    let (mut unreached, mut sudden, mut hosts) = (Unreached::default(), 0, BTreeSet::new());
+    let mut hosts: BTreeMap<&Text, OfHost> = BTreeMap::new();
     for Seen { owner, failing_since, interval } in targets {
-        unreached.targets += 1;
+        let host = hosts.entry(owner).or_default();
+        host.targets += 1;
         let Some(since) = failing_since else { continue };
-        unreached.failing += 1;
-        hosts.insert(owner);
-        sudden += usize::from(now.saturating_sub(since) <= interval * SUDDEN_INTERVALS);
+        host.failing += 1;
+        host.sudden += usize::from(now.saturating_sub(since) <= interval * SUDDEN_INTERVALS);
     }
-    unreached.hosts = hosts.len();
-    let is_most = |count: usize| count * 2 > unreached.targets;
+    let sum = |count: fn(&OfHost) -> usize| hosts.values().map(count).sum::<usize>();
+    let unreached = Unreached {
+        failing: sum(|host| host.failing),
+        targets: sum(|host| host.targets),
+        hosts: hosts.values().filter(|host| host.failing > 0).count(),
+    };
+    let is_most = |count: fn(&OfHost) -> usize| {
+        let shares: usize = hosts.values().map(|host| count(host) * SHARE / host.targets).sum();
+        sum(count) * 2 > unreached.targets && shares * 2 > hosts.len() * SHARE
+    };
     let is_suspect = if before {
-        is_most(unreached.failing)
+        is_most(|host| host.failing)
     } else {
-        is_most(sudden) && sudden >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN
+        is_most(|host| host.sudden) && sum(|host| host.sudden) >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN
     };
     is_suspect.then_some(unreached)
+}
+
+/// What a checker sees of the targets on one host.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfHost {
+    targets: usize,
+    failing: usize,
+    /// Those that began to fail lately.
+    sudden: usize,
 }
 
 #[cfg(test)]
@@ -87,5 +109,22 @@ mod tests {
         ] {
             assert_eq!(is_suspect(failing, good, hosts, before), expected, "{failing:?} {good} {hosts} {before}");
         }
+    }
+
+    #[test]
+    fn one_host_with_more_containers_than_all_others_silences_no_checker() {
+        let names: Vec<Text> = (0..10).map(|number| format!("h{number}").into()).collect();
+        let seen =
+            |host: usize, failing_since| Seen { owner: &names[host], failing_since, interval: Duration::from_secs(2) };
+        let now = Duration::from_secs(100);
+        // A thousand of the first one fail at once, and one each of two others as for long.
+        let lies = (0..1000).map(|_| seen(0, Some(now))).chain([1, 2].map(|host| seen(host, Some(Duration::ZERO))));
+        let others = || (1..10).map(|host| seen(host, None));
+        for before in [false, true] {
+            assert_eq!(suspicion(lies.clone().chain(others()), before, now), None, "{before}");
+        }
+        // The same when most hosts are not reached.
+        let most = (3..9).map(|host| seen(host, Some(now)));
+        assert!(suspicion(lies.chain(most), false, now).is_some());
     }
 }

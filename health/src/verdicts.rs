@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::health::{BadCheck, FAILED};
-use model::unwell::{REASON, WhyUnhealthy};
+use model::unwell::{HEALTHCHECK_FAILS, REASON, WhyUnhealthy};
 use model::{Map, Text, Value};
 
 use crate::target::{check_of, start_count};
@@ -133,7 +133,8 @@ impl Verdicts {
         }
         let known = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word));
         let is_by_engine = word == Word::OfEngine && known == Some(HealthState::Unhealthy);
-        let by_engine = |field: &str| is_by_engine.then(|| (field.into(), Value::text("its HEALTHCHECK fails")));
+        let of_engine = || fields.get(REASON).cloned().unwrap_or_else(|| Value::text(HEALTHCHECK_FAILS));
+        let by_engine = |field: &str| is_by_engine.then(|| (field.into(), of_engine()));
         let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else {
             return Ok(is_by_engine.then(|| fields.with([FAILED, REASON].into_iter().filter_map(by_engine))));
         };
@@ -203,6 +204,11 @@ mod tests {
             (&given_up, "", Some("status 503")),
             (&given_up, r#", "state": "stopped""#, None),
             (&given_up, r#", "health_state": "unhealthy""#, Some("its HEALTHCHECK fails")),
+            (
+                &given_up,
+                r#", "health_state": "unhealthy", "health_reason": "its HEALTHCHECK fails: exit code 1""#,
+                Some("its HEALTHCHECK fails: exit code 1"),
+            ),
             (&verdicts(HealthState::Unhealthy, 2), "", None),
             // Its image alone checks it.
             (

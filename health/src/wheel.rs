@@ -10,9 +10,6 @@ use crate::damping::Penalty;
 use crate::opinion::{Opinion, Outcome, Results, Sample};
 use crate::target::Target;
 
-/// Longest time between two checks of a container that has not been well yet, so that it is known soon after it is.
-const INITIALIZING_INTERVAL: Duration = Duration::from_millis(500);
-
 /// How much later than its time-outs allow a check may end. One that ends later was held up by this host, so that a failure says
 /// nothing about the container.
 const LATE: Duration = Duration::from_millis(250);
@@ -37,7 +34,7 @@ impl Check {
     fn period(&self) -> Duration {
         let spec = &self.target.spec;
         match self.results.opinion() {
-            Opinion::Initializing => spec.interval.min(INITIALIZING_INTERVAL),
+            Opinion::Initializing => spec.initializing_interval(),
             _ if self.results.is_in_transition() => spec.fast_interval.unwrap_or(spec.interval),
             _ => spec.interval,
         }

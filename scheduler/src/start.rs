@@ -28,7 +28,7 @@ pub(crate) mod played;
 pub(crate) mod progress;
 pub(crate) mod pull_ahead;
 pub(crate) mod registry;
-mod replace_unit;
+pub(crate) mod replace_unit;
 pub(crate) mod silent;
 pub(crate) mod strangers;
 #[cfg(test)]
@@ -67,6 +67,7 @@ use crate::start::docker_config::DockerConfig;
 use crate::start::job::{JobHandle, JobOptions, JobState, StartJob, StartResult, finished};
 use crate::start::platforms::ImageQuestion;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
+use crate::start::replace_unit::HealthActions;
 use crate::start::strangers::Stranger;
 
 /// Pause after the first failure; each next one is twice as long.
@@ -121,6 +122,8 @@ pub(crate) struct Starter {
     pub(crate) stacks_changed: Notify,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
+    /// What was done about containers that failed.
+    actions: HealthActions,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -141,6 +144,7 @@ impl Starter {
             stack_memory: Mutex::default(),
             stacks_changed: Notify::new(),
             pinged: AtomicUsize::new(0),
+            actions: HealthActions::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })

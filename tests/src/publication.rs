@@ -53,7 +53,7 @@ pub fn document(host: &str, containers: &[&str]) -> HostDocument {
         "services": [{"name": "web", "stack": "shop"}], "networks": [{"name": "nat"}],
     });
     let document: Map = serde_json::from_value(document).expect("a document is a map");
-    HostDocument { host: host.into(), document, defects: Vec::new() }
+    HostDocument { host: host.into(), document, ..HostDocument::default() }
 }
 
 /// A host that publishes. Dropping it is a crash.

@@ -4,6 +4,8 @@
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "health_cluster/hostile.rs"]
+mod hostile;
 #[path = "health_cluster/replaced.rs"]
 mod replaced;
 
@@ -316,6 +318,7 @@ fn hosts_agree_on_who_is_well() {
     eventually("the vote is withdrawn", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
 
     a_host_lies(&world, &both);
+    hostile::a_host_attacks(&world, &both);
     a_checker_stands_still(&world, &both);
 
     // Its agent dies, and the container is well: nothing happens before the lease of the host ends.

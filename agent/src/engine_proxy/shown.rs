@@ -39,7 +39,8 @@ pub(crate) enum Shown {
     Events,
 }
 
-const HEALTH: Shape = Fields(&[("Status", Whole)]);
+const HEALTH: Shape =
+    Fields(&[("Status", Whole), ("FailingStreak", Whole), ("Log", Each(&Fields(&[("ExitCode", Whole)])))]);
 
 const STATE: Shape = Fields(&[
     ("Status", Whole),
@@ -199,12 +200,12 @@ mod tests {
             "Id": "c1", "Path": "secret", "Args": ["secret"], "Mounts": [{"Source": "secret"}], "LogPath": "secret",
             "Config": {"Env": ["secret"], "Cmd": ["secret"], "Labels": {"a": "b"}, "Healthcheck": {"Test": ["secret"]}},
             "HostConfig": {"NetworkMode": "host", "LogConfig": {"Config": {"key": "secret"}}, "Binds": ["secret"]},
-            "State": {"Status": "running", "Error": "secret", "Health": {"Status": "healthy", "Log": [{"Output": "secret"}]}},
+            "State": {"Status": "running", "Error": "secret", "Health": {"Status": "healthy", "FailingStreak": 0, "Log": [{"ExitCode": 0, "Output": "secret"}]}},
             "NetworkSettings": {"Ports": {}, "Networks": {"n": {"IPAddress": "10.0.0.1", "DriverOpts": {"key": "secret"}}}},
         });
         let shown = json!({
             "Id": "c1", "Config": {"Labels": {"a": "b"}}, "HostConfig": {"NetworkMode": "host"},
-            "State": {"Status": "running", "Health": {"Status": "healthy"}},
+            "State": {"Status": "running", "Health": {"Status": "healthy", "FailingStreak": 0, "Log": [{"ExitCode": 0}]}},
             "NetworkSettings": {"Ports": {}, "Networks": {"n": {"IPAddress": "10.0.0.1"}}},
         });
         assert_eq!(Shown::Container.of(container), shown);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use health::Outputs;
 use health::verdicts::{Verdicts, Word};
 use live::{DocumentLayer, HostDocument, LayerTask};
 use model::checkers::{CHECKER, CHECKS, SUSPECT};
@@ -14,12 +15,17 @@ pub(super) struct Own {
     pub(super) verdicts: Arc<Store<Verdicts>>,
     /// Whether this host checks containers of others too, and says so.
     pub(super) checks_others: bool,
+    /// What is passed on to people here alone.
+    pub(super) outputs: Arc<Store<Outputs>>,
 }
 
 impl DocumentLayer for Own {
     fn follow(&self, from: Arc<Store<HostDocument>>, to: Arc<Store<HostDocument>>) -> LayerTask {
-        let (verdicts, checks_others) = (self.verdicts.clone(), self.checks_others);
+        let (verdicts, checks_others, outputs) = (self.verdicts.clone(), self.checks_others, self.outputs.clone());
         Box::pin(follow(from, verdicts, to, move |document, verdicts, before| {
+            if outputs.load().0 != document.outputs {
+                outputs.publish(Arc::new(Outputs(document.outputs.clone())));
+            }
             let laid = laid(document, verdicts, checks_others);
             (*before != laid).then_some(laid)
         }))
@@ -47,7 +53,7 @@ fn follow<T: Send + Sync + 'static>(
     from: Arc<Store<T>>,
     verdicts: Arc<Store<Verdicts>>,
     to: Arc<Store<T>>,
-    lay: impl Fn(&T, &Verdicts, &T) -> Option<T> + Copy + Send + Sync + 'static,
+    lay: impl Fn(&T, &Verdicts, &T) -> Option<T> + Clone + Send + Sync + 'static,
 ) -> impl Future<Output = ()> + Send {
     // Registered by the call itself: a task that waits for the store to settle waits for this too.
     let (follower, mut watcher, mut changes) = (from.follower(), from.watch(), verdicts.watch());
@@ -56,7 +62,7 @@ fn follow<T: Send + Sync + 'static>(
         loop {
             if revision > Revision::NONE {
                 let (input, verdicts, to) = (from.load_full(), verdicts.load_full(), to.clone());
-                let settled = to.clone();
+                let (settled, lay) = (to.clone(), lay.clone());
                 let laid = tokio::task::spawn_blocking(move || {
                     if let Some(laid) = lay(&input, &verdicts, &to.load_full()) {
                         to.publish(Arc::new(laid));
@@ -112,7 +118,7 @@ fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: bool) -> Ho
     });
     let hosts = checks_others.then(|| (Text::from(HOSTS), Value::list(hosts.collect::<Vec<_>>())));
     let changes = changes.into_iter().chain(hosts);
-    HostDocument { host: document.host.clone(), document: document.document.with(changes), defects }
+    HostDocument { document: document.document.with(changes), defects, ..document.clone() }
 }
 
 /// A snapshot with the verdicts about its containers.
@@ -142,7 +148,7 @@ mod tests {
 
     fn document(containers: &str) -> HostDocument {
         let document = map(&format!(r#"{{"host": "h", "containers": [{containers}]}}"#));
-        HostDocument { host: "h".into(), document, defects: Vec::new() }
+        HostDocument { host: "h".into(), document, ..HostDocument::default() }
     }
 
     fn healthy(uuid: &str) -> Verdicts {
@@ -170,14 +176,14 @@ mod tests {
 
     #[test]
     fn a_document_without_containers_stays_as_it_is() {
-        let plain = HostDocument { host: "h".into(), document: map(r#"{"host": "h"}"#), defects: Vec::new() };
+        let plain = HostDocument { host: "h".into(), document: map(r#"{"host": "h"}"#), ..HostDocument::default() };
         assert_eq!(laid(&plain, &healthy("a"), false), plain);
     }
 
     #[test]
     fn a_host_that_checks_others_says_so_and_whether_it_doubts_itself() {
         let json = r#"{"host": "h", "hosts": [{"name": "h"}]}"#;
-        let plain = HostDocument { host: "h".into(), document: map(json), defects: Vec::new() };
+        let plain = HostDocument { host: "h".into(), document: map(json), ..HostDocument::default() };
         let word = |is_suspect, checks_others| {
             let mut verdicts = Verdicts::default();
             verdicts.is_suspect = is_suspect;

@@ -255,7 +255,7 @@ fn document(host: usize, turns: &HashMap<(usize, usize), u8>) -> HostDocument {
     });
     let document: Map =
         serde_json::from_value::<Value>(document).ok().and_then(|value| value.as_map().cloned()).unwrap_or_default();
-    HostDocument { host: Text::from(name), document, defects: Vec::new() }
+    HostDocument { host: Text::from(name), document, ..HostDocument::default() }
 }
 
 /// Passes connections on to a server and counts what it sends.

@@ -317,7 +317,7 @@ impl World {
                 checkers.contains(&&*host_name(*other)) && said.int(model::votes::START_COUNT) == starts
             });
             let agreeing = agreeing.count();
-            if agreeing > checkers.len() / 2 && agreeing >= checkers.len().min(2) {
+            if agreeing > checkers.len() / 2 && agreeing >= 2 {
                 let of_host = container.fields().get("health_state").cloned().unwrap_or_default();
                 let hidden = [
                     (Text::from("health_state"), Value::text("unhealthy")),

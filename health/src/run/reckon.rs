@@ -1,6 +1,6 @@
 //! What follows from the results of checks: verdicts, votes, and doubt of this host's own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,15 @@ use tracing::{info, warn};
 use super::{Health, Known, PART, Turn};
 use crate::assigned::Scope;
 use crate::giving_up::{GivenUp, Unwell};
-use crate::reckoning::{cast, poll, published, sure, why_down};
+use crate::metrics::Sums;
+use crate::opinion::Opinion;
+use crate::reckoning::{Said, cast, poll, published, sure, why_down};
 use crate::suspicion::{Seen, Unreached, suspicion};
 use crate::verdict::HealthState;
 use crate::verdicts::Verdict;
+
+/// How often it is looked whether containers still flap, of which nothing but the metrics depends.
+const FLAPPING_LOOK: Duration = Duration::from_secs(30);
 
 impl Health {
     /// Makes verdicts and votes of all that is known, and publishes what is new.
@@ -32,6 +37,7 @@ impl Health {
             |uuid: &Text| turn.before.containers.get(uuid).map_or(HealthState::Initializing, |it| published(it));
         turn.verdicts.is_suspect = is_suspect;
         let mut unwell = Vec::new();
+        let mut disagreeing = BTreeMap::new();
         for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
             let check = known.wheel.get(uuid);
             let start_count = one.target.start_count;
@@ -48,6 +54,11 @@ impl Health {
             let sure = sure(one, own.as_ref(), &heard, &known.roster, is_suspect);
             let poll = poll(one, opinion, &sure);
             let state = poll.verdict(base, quorum);
+            disagreeing.extend(dissenters(state, &sure).map(|checker| {
+                let dissent = (uuid.clone(), checker.clone());
+                let since = known.disagreeing.get(&dissent).copied().unwrap_or(now);
+                (dissent, since)
+            }));
             // Nothing is decided until there is something to decide by.
             let is_decided = before.is_some() || state != base || !one.checkers.is_empty();
             let mut votes = one.checkers.iter().filter_map(|checker| heard.0.get(&(checker.clone(), uuid.clone())));
@@ -55,7 +66,7 @@ impl Health {
             let reason = check.and_then(|check| check.results.reason()).or_else(of_vote);
             if before != Some(state) && is_decided {
                 info!(container = %one.target.name, state = state.word(), reason, "health");
-                self.metrics.count_verdict(state);
+                self.metrics.count_verdict(state, one.checkers.is_empty());
                 turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
                 if state == HealthState::Unhealthy {
                     let reason = why_down(base, reason, &sure);
@@ -77,15 +88,20 @@ impl Health {
         let checkers = known.assigned.values().flat_map(|one| &one.checkers);
         let checkers: BTreeSet<Text> =
             checkers.filter(|name| known.roster.own.as_ref() != Some(name)).cloned().collect();
+        let sums = sums(&known, &disagreeing, now);
+        known.disagreeing = disagreeing;
         drop(known);
-        turn.due = due.into_iter().chain(given_up_at).min();
+        self.metrics.set(sums);
+        let forgiven_at = (sums.flapping > 0).then_some(now + FLAPPING_LOOK);
+        turn.due = due.into_iter().chain(given_up_at).chain(forgiven_at).min();
         if **self.verdicts.load() != turn.verdicts {
             self.verdicts.publish(Arc::new(turn.verdicts.clone()));
         }
         let Some(exchange) = &self.exchange else { return };
         if *before != said {
             self.metrics.votes.set(said.votes.len().try_into().unwrap_or(i64::MAX));
-            self.metrics.overrides.set(said.overrides.len().try_into().unwrap_or(i64::MAX));
+            let begun = said.overrides.keys().filter(|about| !before.overrides.contains_key(*about)).count();
+            self.metrics.overrides.inc_by(begun.try_into().unwrap_or(u64::MAX));
             exchange.cast.publish(Arc::new(said));
         }
         if **exchange.checkers.load() != checkers {
@@ -120,6 +136,34 @@ impl Health {
         self.metrics.suspect.set(found.is_some().into());
         known.suspicion = found;
     }
+}
+
+/// The checkers that say another thing than the verdict. What a checker does not know yet is no other thing.
+fn dissenters<'s>(state: HealthState, sure: &'s [(&'s Text, Option<Said>)]) -> impl Iterator<Item = &'s Text> {
+    let verdict = state.opinion();
+    let is_other = move |(opinion, _): &Said| *opinion != Opinion::Initializing && *opinion != verdict;
+    sure.iter().filter(move |(_, said)| said.as_ref().is_some_and(is_other)).map(|(checker, _)| *checker)
+}
+
+/// What is counted of all checks.
+fn sums(known: &Known, disagreeing: &BTreeMap<(Text, Text), Duration>, now: Duration) -> Sums {
+    let mut sums = Sums::default();
+    for check in known.wheel.checks() {
+        if known.assigned.get(&check.target.uuid).is_some_and(|one| one.owner.is_some()) {
+            sums.others += 1;
+        } else {
+            sums.own += 1;
+        }
+        let opinion = match check.results.opinion() {
+            Opinion::Up => 0,
+            Opinion::Down => 1,
+            Opinion::Initializing => 2,
+        };
+        sums.opinions[opinion] += 1;
+        sums.flapping += usize::from(check.is_flapping(now));
+    }
+    let containers: BTreeSet<&Text> = disagreeing.keys().map(|(uuid, _)| uuid).collect();
+    Sums { disagreements: containers.len(), ..sums }
 }
 
 /// Whether a scheduler started a container.

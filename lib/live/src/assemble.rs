@@ -268,7 +268,7 @@ mod tests {
         };
         merge(vec![("hosts/a", Some(document("a", "stale"))), ("hosts/b", Some(document("b", "web")))]).await;
         assert_eq!(names(&snapshots), ["stale", "web"]);
-        let own = HostDocument { host: "a".into(), document: document("a", "fresh"), defects: Vec::new() };
+        let own = HostDocument { host: "a".into(), document: document("a", "fresh"), ..HostDocument::default() };
         documents.publish(Arc::new(own));
         documents.settled().await;
         assert_eq!(names(&snapshots), ["fresh", "web"]);

@@ -1,5 +1,6 @@
 //! The document of one host and its containers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -33,6 +34,9 @@ pub struct HostDocument {
     pub document: Map,
     /// What was left out, with the reason.
     pub defects: Vec<Defect>,
+    /// What the `HEALTHCHECK`s that fail wrote last, by the uuids of their containers. It may have secrets, so that it is no part of
+    /// the document: only this host shows it.
+    pub outputs: BTreeMap<Text, Text>,
 }
 
 /// What comes between the document of this host as its engine has it and the document that others read.
@@ -74,7 +78,7 @@ mod tests {
     fn a_host_without_its_engine_says_so_and_what_it_said_before() {
         let map = |json: &str| serde_json::from_str::<Value>(json).unwrap().as_map().unwrap().clone();
         let document = map(r#"{"host": "a", "hosts": [{"name": "a", "memory": 5}], "containers": [{"name": "c"}]}"#);
-        let known = HostDocument { host: "a".into(), document, defects: Vec::new() };
+        let known = HostDocument { host: "a".into(), document, ..HostDocument::default() };
         let away = known.without_engine();
         assert_eq!((away.without_engine(), &away.host), (away.clone(), &known.host));
         assert_eq!(away.document.list("containers"), known.document.list("containers"));

@@ -14,7 +14,7 @@ const FILE: &str = "host.json";
 pub(crate) fn load(state: &StateDir, name: Option<&Text>) -> Option<HostDocument> {
     let stored: Map = serde_json::from_slice(&state.load_contents(FILE)?).ok()?;
     let host = stored.text("host")?.clone();
-    name.is_none_or(|name| *name == host).then(|| HostDocument { host, document: stored, defects: Vec::new() })
+    name.is_none_or(|name| *name == host).then(|| HostDocument { host, document: stored, ..HostDocument::default() })
 }
 
 /// Stores each document that is published, as [`source::state::keep`] does it.
@@ -39,7 +39,7 @@ mod tests {
         let keeping = tokio::spawn(keep(state.clone(), documents.clone()));
         let text = r#"{"host": "box", "hosts": [{"name": "box"}], "containers": [{"name": "c", "host": "box"}]}"#;
         let document: Map = serde_json::from_str(text).unwrap();
-        let published = HostDocument { host: "box".into(), document, defects: Vec::new() };
+        let published = HostDocument { host: "box".into(), document, ..HostDocument::default() };
         documents.publish(Arc::new(published.clone()));
         while load(&state, None).is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;

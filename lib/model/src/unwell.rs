@@ -13,6 +13,9 @@ pub const REASON: &str = "health_reason";
 /// Field of an unhealthy container: since when, in seconds from the beginning of 1970 by its host's clock. Not shown on the wire.
 pub const SINCE: &str = "health_since";
 
+/// How the reason of a container begins whose `HEALTHCHECK` fails.
+pub const HEALTHCHECK_FAILS: &str = "its HEALTHCHECK fails";
+
 /// Most characters of the reason: three hosts with a reason each, and a host may write anything.
 const REASON_MAX: usize = 400;
 

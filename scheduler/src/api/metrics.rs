@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::place::Placer;
 use crate::place::answer::Placement;
 use crate::place::refusal::Refusal;
+use crate::start::replace_unit::HealthActions;
 
 /// What is counted.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +96,12 @@ impl Metrics {
         own.register("panics", "Requests that ended in a panic", metrics.panics.clone());
         own.register_collector(Box::new(Sizes { placer, clock }));
         metrics
+    }
+
+    /// Adds what is counted of replacing containers to `registry`.
+    pub(crate) fn register_actions(registry: &mut Registry, actions: &HealthActions) {
+        let help = "What was done about containers that failed, by action and outcome";
+        registry.sub_registry_with_prefix("berth_scheduler").register("health_actions", help, actions.clone());
     }
 
     pub(crate) fn count(&self, outcome: Outcome) {

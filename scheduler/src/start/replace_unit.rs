@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use engine::EngineError;
 use model::Text;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -21,7 +24,28 @@ use crate::start::job::{JobOptions, StartJob};
 use crate::start::progress::ProgressSender;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, Starter};
 
+/// What was done about containers that failed, counted by action and outcome.
+pub(crate) type HealthActions = Family<HealthAction, Counter>;
+
+/// Something that was done about a container that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct HealthAction {
+    /// `restart` or `replace`.
+    action: &'static str,
+    /// `begun`; then `done`, or `failed` for each time that an engine refused or there was no room. What failed is tried again.
+    outcome: &'static str,
+}
+
 impl Starter {
+    /// The counters of what was done about containers that failed.
+    pub(crate) fn actions(&self) -> &HealthActions {
+        &self.actions
+    }
+
+    fn count_action(&self, action: &'static str, outcome: &'static str) {
+        self.actions.get_or_create(&HealthAction { action, outcome }).inc();
+    }
+
     /// Begins to start units of a placement again, or to replace them; `false` while something else is done with it.
     pub(crate) fn begin_replacing(self: &Arc<Self>, id: &Text, units: &[(&Failed, Step)], now: Duration) -> bool {
         let Ok(job) = self.claim(id) else { return false };
@@ -35,6 +59,7 @@ impl Starter {
             };
             let times = unit.times + 1;
             info!(%id, unit = unit.at, why = %unit.why, times, "a container failed: its unit is {word}");
+            self.count_action(if *step == Step::Restart { "restart" } else { "replace" }, "begun");
             self.placer.note_failure((id, unit.at), stage, &unit.why, unit.well, now);
             self.placer.audit_failure((id, unit.at), action, &unit.why, now);
         }
@@ -69,10 +94,12 @@ impl StartJob {
         match restarted {
             // Gone meanwhile: the next look finds that out.
             Ok(()) | Err(EngineError::Absent(_)) => {
+                self.starter.count_action("restart", "done");
                 self.starter.placer.reached(&self.id, at, Stage::Started, &[], self.starter.clock.now());
                 self.persist_and_own().await
             }
             Err(error) => {
+                self.starter.count_action("restart", "failed");
                 warn!(id = %self.id, host = %replica.host_name, %error, "not started again yet");
                 self.starter.note(&replica.host, &error);
                 false
@@ -121,6 +148,7 @@ impl StartJob {
             return false;
         }
         let found = self.moved(at, || placer.settle_failed(&self.id, at, &self.brought, clock.now())).await;
+        self.starter.count_action("replace", if found { "done" } else { "failed" });
         if !found {
             self.starter.wait_for(replica, Some("waits for a host with room"));
         }

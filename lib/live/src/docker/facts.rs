@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bollard::models::{
-    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, EndpointSettings, HealthStatusEnum, HostConfig,
-    PortMap,
+    ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, EndpointSettings, Health, HealthStatusEnum,
+    HostConfig, PortMap,
 };
+use model::printable::printable_lines;
+use model::unwell::HEALTHCHECK_FAILS;
 use model::{Defect, Fingerprint, Map, Text};
 
 use super::baked::{Baked, without_baked};
@@ -32,6 +34,9 @@ pub(super) const SHORT_ID: usize = 12;
 
 /// Networks that every engine has; on them it knows no names, nor do we make any.
 const PREDEFINED: [&str; 5] = ["bridge", "host", "none", "nat", "ingress"];
+
+/// Most of the output of a `HEALTHCHECK` that is stored, in bytes: a few lines, and the engine stores no more than 4096.
+const PROBE_OUTPUT_MAX: usize = 256;
 
 /// Word for a search list that is meant to be empty, as the engine has it.
 const NO_SEARCH: &str = ".";
@@ -58,6 +63,8 @@ pub(crate) struct Facts {
     /// In the words of documents.
     pub(super) state: &'static str,
     pub(super) health: Option<&'static str>,
+    /// What its `HEALTHCHECK` says while it is unhealthy.
+    pub(super) failing: Option<FailingProbe>,
     /// Creation in microseconds since 1970.
     pub(super) created: i64,
     pub(super) start_count: i64,
@@ -86,6 +93,47 @@ pub(crate) struct Facts {
     pub(super) memory: Option<i64>,
     pub(super) milli_cpu: Option<i64>,
     pub(super) defects: Vec<Defect>,
+}
+
+/// How a container's `HEALTHCHECK` failed, as of its last change or the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FailingProbe {
+    /// How often in a row.
+    pub(super) streak: i64,
+    /// The code of the last one; -1 if it took too long.
+    pub(super) exit_code: Option<i64>,
+    /// What the last one wrote, from its beginning.
+    pub(super) output: Text,
+}
+
+impl FailingProbe {
+    /// What an engine says of an unhealthy container.
+    fn of(health: &Health) -> Self {
+        let last = health.log.as_ref().and_then(|log| log.last());
+        let output = last.and_then(|last| last.output.as_deref()).unwrap_or_default();
+        Self {
+            streak: health.failing_streak.unwrap_or_default().max(0),
+            exit_code: last.and_then(|last| last.exit_code),
+            output: cut(printable_lines(output.trim()), PROBE_OUTPUT_MAX).into(),
+        }
+    }
+
+    /// The sentence about it that all hosts may read: without the output, which may have secrets.
+    pub(super) fn reason(&self) -> String {
+        let code = match self.exit_code {
+            Some(code) if code >= 0 => format!(": exit code {code}"),
+            Some(_) => ": no end in time".to_owned(),
+            None => String::new(),
+        };
+        let times = if self.streak > 1 { format!(", {} times in a row", self.streak) } else { String::new() };
+        format!("{HEALTHCHECK_FAILS}{code}{times}")
+    }
+}
+
+/// The beginning of a text, at most so many bytes.
+fn cut(mut text: String, most: usize) -> String {
+    text.truncate(text.floor_char_boundary(most));
+    text
 }
 
 /// Whose network a container uses.
@@ -136,6 +184,8 @@ impl Facts {
         defects.extend(problems.into_iter().map(|(key, text)| Defect::ignored(format!("{path}/labels/{key}"), text)));
         let created = response.created.as_deref().and_then(Moment::parse).map_or(0, Moment::micros);
         let (state, health) = state(response.state.as_ref());
+        let probe = response.state.as_ref().and_then(|state| state.health.as_ref());
+        let failing = probe.filter(|_| health == Some("unhealthy")).map(FailingProbe::of);
         let never_started = state == "creating";
         let restarts = response.restart_count.unwrap_or_default().clamp(0, i64::MAX - 1);
         let network = match host_config.network_mode.as_deref().unwrap_or_default() {
@@ -183,6 +233,7 @@ impl Facts {
             name: name.into(),
             state,
             health,
+            failing,
             created,
             start_count: if never_started { 0 } else { restarts + 1 },
             started: response.state.as_ref().and_then(|state| Moment::parse(state.started_at.as_deref()?)),

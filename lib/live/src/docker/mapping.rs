@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use bollard::models::Network;
 use model::entity::ROUTED_IPS;
 use model::reach::{ROUTED_LABEL, is_routed};
+use model::unwell::REASON;
 use model::{Defect, METADATA_NAME, Map, Text, Value};
 
 use super::client::GATEWAY_BRIDGE;
@@ -131,7 +132,10 @@ pub(crate) fn document<'f>(
         defects.truncate(DEFECTS_MAX);
         defects.push(Defect::ignored("containers", problem));
     }
-    HostDocument { host: host.name.clone(), document: Map::new(document), defects }
+    let failing = containers_index.containers.iter().filter_map(|facts| Some((facts, facts.failing.as_ref()?)));
+    let outputs = failing.filter(|(_, failing)| !failing.output.is_empty());
+    let outputs = outputs.map(|(facts, failing)| (facts.uuid.clone(), failing.output.clone())).collect();
+    HostDocument { host: host.name.clone(), document: Map::new(document), defects, outputs }
 }
 
 /// Aliases of containers without a service: by network, alias and the container meant.
@@ -248,6 +252,7 @@ impl<'f> Mapping<'_, 'f> {
             ("host", Some(text(&self.host.name))),
             ("state", Some(Value::text(facts.state))),
             ("health_state", facts.health.map(Value::text)),
+            (REASON, facts.failing.as_ref().map(|failing| Value::text(failing.reason()))),
             ("service", service.map(|service| Value::Text(service.path.clone()))),
             ("service_index", facts.membership.index.as_ref().filter(|_| service.is_some()).map(text)),
             ("primary_ip", addresses.first().map(written)),

@@ -126,7 +126,7 @@ impl Stopping {
         if !self.0.contains_key(&facts.id) || !facts.runs() {
             return Cow::Borrowed(facts);
         }
-        Cow::Owned(Facts { state: "stopping", health: None, ..facts.clone() })
+        Cow::Owned(Facts { state: "stopping", health: None, failing: None, ..facts.clone() })
     }
 }
 

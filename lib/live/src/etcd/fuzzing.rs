@@ -16,7 +16,7 @@ use crate::host::HostDocument;
 
 /// What a host sees that has this document of its own and follows an etcd where these paths get these values, one after the other.
 pub fn followed<'b>(own: &Map, puts: impl IntoIterator<Item = (&'b [u8], &'b [u8])>) -> Snapshot {
-    let own = HostDocument { host: "own".into(), document: own.clone(), defects: Vec::new() };
+    let own = HostDocument { host: "own".into(), document: own.clone(), ..HostDocument::default() };
     let mut follower = Follower::new(Some(&own));
     for (path, value) in puts {
         follower.put(path, value);

@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn own(json: &str) -> HostDocument {
-        HostDocument { host: "win-1".into(), document: map(json), defects: Vec::new() }
+        HostDocument { host: "win-1".into(), document: map(json), ..HostDocument::default() }
     }
 
     #[test]

@@ -18,10 +18,11 @@ use super::plan::{Leased, plan};
 use crate::host::HostDocument;
 
 /// Largest vote, in bytes: some fields and a reason of one line.
-const VOTE_MAX: usize = 4096;
+const VOTE_MAX: usize = 1024;
 
-/// Most votes that are read: three for each of the most containers that a host may have.
-const VOTES_MAX: usize = 60_000;
+/// Most votes that are read of one checker: one for each of the most containers that a host may have. What one checker writes takes no
+/// room from the votes of others.
+const VOTES_OF_CHECKER_MAX: usize = 20_000;
 
 /// How often what was written is compared with what is there: nothing else notices what another process deletes.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(1);
@@ -236,34 +237,55 @@ async fn hear(
         Some((checker.clone(), voted_about(start, key)?))
     };
     let listing = client.list_spans(&spans, false).await?;
-    let mut votes = BTreeMap::new();
-    let take = |votes: &mut BTreeMap<_, _>, pair: &Pair| {
-        let Some(about) = about(&pair.key) else { return };
-        match read(&pair.value).filter(|_| votes.len() < VOTES_MAX) {
-            Some(vote) => drop(votes.insert(about, vote)),
-            None => drop(votes.remove(&about)),
-        }
+    let mut votes = Votes::default();
+    let take = |votes: &mut Votes, pair: &Pair, is_deleted: bool| {
+        let Some((checker, container)) = about(&pair.key) else { return };
+        votes.set(checker, container, if is_deleted { None } else { read(&pair.value) });
     };
-    listing.pairs.iter().for_each(|pair| take(&mut votes, pair));
-    publish(heard, &votes);
+    listing.pairs.iter().for_each(|pair| take(&mut votes, pair, false));
+    votes.publish(heard);
     let mut watch = client.watch_spans(&spans, listing.at.revision + 1).await?;
     backoff.reset();
     loop {
         let Ok(batch) = tokio::time::timeout(WATCH_MAX, watch.next()).await else { return Ok(()) };
-        for event in batch?.events {
-            if event.deleted {
-                about(&event.pair.key).map(|about| votes.remove(&about));
-            } else {
-                take(&mut votes, &event.pair);
-            }
-        }
-        publish(heard, &votes);
+        batch?.events.iter().for_each(|event| take(&mut votes, &event.pair, event.deleted));
+        votes.publish(heard);
     }
 }
 
-fn publish(heard: &Store<Heard>, votes: &BTreeMap<(Text, Text), Map>) {
-    if heard.load().0 != *votes {
-        heard.publish(Arc::new(Heard(votes.clone())));
+/// The votes that are there.
+#[derive(Debug, Default)]
+struct Votes {
+    /// By checker and container.
+    heard: Heard,
+    /// How many there are of each checker.
+    counts: BTreeMap<Text, usize>,
+}
+
+impl Votes {
+    /// From now on a checker has this vote about a container, or none.
+    fn set(&mut self, checker: Text, container: Text, vote: Option<Map>) {
+        let about = (checker.clone(), container);
+        let is_known = self.heard.0.contains_key(&about);
+        let count = self.counts.entry(checker).or_default();
+        match vote {
+            Some(vote) if is_known => drop(self.heard.0.insert(about, vote)),
+            Some(vote) if *count < VOTES_OF_CHECKER_MAX => {
+                *count += 1;
+                self.heard.0.insert(about, vote);
+            }
+            None if is_known => {
+                *count -= 1;
+                self.heard.0.remove(&about);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn publish(&self, heard: &Store<Heard>) {
+        if **heard.load() != self.heard {
+            heard.publish(Arc::new(self.heard.clone()));
+        }
     }
 }
 
@@ -273,4 +295,37 @@ fn read(value: &[u8]) -> Option<Map> {
         return None;
     }
     serde_json::from_slice(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_checker_takes_no_room_from_the_votes_of_another() {
+        let (liar, honest) = (Text::from("liar"), Text::from("honest"));
+        let vote = |json: &str| Some(serde_json::from_str::<Map>(json).unwrap());
+        let mut votes = Votes::default();
+        for number in 0..VOTES_OF_CHECKER_MAX + 10 {
+            votes.set(liar.clone(), format!("c{number}").into(), vote("{}"));
+        }
+        assert_eq!(votes.heard.0.len(), VOTES_OF_CHECKER_MAX);
+        votes.set(honest.clone(), "c1".into(), vote(r#"{"opinion": "down"}"#));
+        assert!(votes.heard.0.contains_key(&(honest, "c1".into())));
+        // What is there can change, and what goes makes room.
+        votes.set(liar.clone(), "c1".into(), vote(r#"{"opinion": "up"}"#));
+        assert!(votes.heard.0[&(liar.clone(), "c1".into())].text("opinion").is_some());
+        votes.set(liar.clone(), "c0".into(), None);
+        votes.set(liar.clone(), "c0".into(), None);
+        votes.set(liar.clone(), "new".into(), vote("{}"));
+        votes.set(liar.clone(), "newer".into(), vote("{}"));
+        assert!(votes.heard.0.contains_key(&(liar.clone(), "new".into())));
+        assert!(!votes.heard.0.contains_key(&(liar, "newer".into())));
+    }
+
+    #[test]
+    fn what_is_too_long_is_no_vote() {
+        let of = |length: usize| format!(r#"{{"reason": "{}"}}"#, "x".repeat(length));
+        assert!(read(of(VOTE_MAX / 2).as_bytes()).is_some() && read(of(VOTE_MAX).as_bytes()).is_none());
+    }
 }

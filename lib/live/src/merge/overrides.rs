@@ -14,7 +14,7 @@ use model::{About, Container, Entity as _, Fingerprint, Host, Map, Table, Text, 
 use super::order::marked;
 use super::part::host_of;
 
-/// Fewest checkers that have to agree where a container has several.
+/// Fewest checkers that have to agree. Where there could be only one it hides nothing: then no second host can confirm its word.
 const AGREEING_MIN: usize = 2;
 
 /// What a container that is hidden is.
@@ -83,7 +83,7 @@ impl Overrides {
             let starts = container.fields().int(START_COUNT).unwrap_or_default();
             let says = |name: &&Text| said.get(*name).filter(|(of, _)| *of == starts).map(|(_, reason)| &**reason);
             let agreeing = checkers.iter().filter(|name| says(name).is_some()).count();
-            let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN.min(checkers.len());
+            let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN;
             if !is_most || container.health_state() == Some(UNHEALTHY) {
                 continue;
             }
@@ -227,5 +227,16 @@ mod tests {
         let mut overrides = Overrides::default();
         overrides.set(&"a".into(), &about, Some(&map(r#"{"start_count": 1}"#)));
         assert_eq!(state(&mut overrides, 1, &two), "healthy ");
+    }
+    #[test]
+    fn the_only_host_that_checks_hides_nothing() {
+        let all = hosts(&["liar"]);
+        // Its host takes no part in the checks of others.
+        let owner = map(r#"{"uuid": "uuid-owner", "name": "owner"}"#);
+        let all: Table<Host> = all.values().cloned().chain([Arc::new(Host::new(owner, 0).unwrap())]).collect();
+        let about = About { owner: "owner".into(), container: "c".into() };
+        let mut overrides = Overrides::default();
+        overrides.set(&"liar".into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        assert_eq!(state(&mut overrides, 1, &all), "healthy ");
     }
 }

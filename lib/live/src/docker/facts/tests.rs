@@ -62,6 +62,37 @@ fn states_and_health_get_the_words_of_documents() {
 }
 
 #[test]
+fn a_healthcheck_that_fails_says_how_often_and_what_it_wrote() {
+    let probe = |health: serde_json::Value| {
+        facts(json!({"State": {"Status": "running", "Health": health}}))
+            .failing
+            .map(|failing| (failing.reason(), failing.output.to_string()))
+    };
+    let log = |code: i64, output: &str| json!([{"ExitCode": 0, "Output": "ok"}, {"ExitCode": code, "Output": output}]);
+    for (health, reason, output) in [
+        (
+            json!({"Status": "unhealthy", "FailingStreak": 3, "Log": log(1, "no\u{1b}[31m database\nat all\n")}),
+            "its HEALTHCHECK fails: exit code 1, 3 times in a row",
+            "no[31m database\nat all",
+        ),
+        // Only an end in time has a code.
+        (
+            json!({"Status": "unhealthy", "FailingStreak": 1, "Log": log(-1, "")}),
+            "its HEALTHCHECK fails: no end in time",
+            "",
+        ),
+        (json!({"Status": "unhealthy"}), "its HEALTHCHECK fails", ""),
+        (json!({"Status": "unhealthy", "FailingStreak": -7, "Log": []}), "its HEALTHCHECK fails", ""),
+    ] {
+        assert_eq!(probe(health.clone()), Some((reason.to_owned(), output.to_owned())), "{health}");
+    }
+    let much = probe(json!({"Status": "unhealthy", "Log": log(1, &"ä".repeat(500))})).unwrap().1;
+    assert!(much.len() <= 256 && much.chars().all(|letter| letter == 'ä'), "{much}");
+    // One that does not count has nothing to say: before its retries are used up, or of a container that ended.
+    assert_eq!(probe(json!({"Status": "healthy", "FailingStreak": 2, "Log": log(1, "not yet")})), None);
+}
+
+#[test]
 fn the_network_of_the_default_route_is_the_main_one() {
     let found = facts(json!({"NetworkSettings": {"Networks": {
         "bridge": {"IPAddress": "172.17.0.2", "Gateway": "172.17.0.1", "MacAddress": "02:42:ac:11:00:02"},
