@@ -84,8 +84,8 @@ pub(crate) struct Keeper {
     check: Instant,
     logged: Vec<String>,
     started: Instant,
-    /// The revision that is being applied, and since when.
-    seen: (Revision, Instant),
+    /// When the turn began that is being done.
+    begun: Instant,
 }
 
 impl Keeper {
@@ -141,7 +141,7 @@ impl Keeper {
             check: now,
             logged: Vec::new(),
             started: now,
-            seen: (Revision::NONE, now),
+            begun: now,
         })
     }
 
@@ -191,9 +191,7 @@ impl Keeper {
             wait = wait.min(ADOPTED_INTERVAL);
         }
         let revision = self.snapshots.revision();
-        if revision != self.seen.0 {
-            self.seen = (revision, Instant::now());
-        }
+        self.begun = Instant::now();
         if revision > Revision::NONE {
             let snapshot = self.snapshots.load_full();
             match self.which.balancer(&snapshot) {
@@ -220,6 +218,7 @@ impl Keeper {
 
     /// Brings HAProxy to a plan; gives the time after which to look again, if it is sooner than usual.
     async fn follow(&mut self, mut plan: LbPlan, at: &str) -> Result<Option<Duration>, Failure> {
+        self.readiness.ready(RULES);
         let found = self.usable(&mut plan, at);
         let draining = self.applied.as_ref().is_some_and(|applied| applied.slots.draining() > 0);
         if self.plan.as_ref() == Some(&plan) && found.renewed.is_empty() && !draining {
@@ -320,7 +319,7 @@ impl Keeper {
         }
         if !commands.is_empty() {
             self.compare().await?;
-            let took = self.seen.1.elapsed();
+            let took = self.begun.elapsed();
             self.metrics.applied(How::Socket, took);
             info!(commands = commands.len(), took_ms = took.as_millis(), "HAProxy follows, without a reload");
         }
@@ -388,7 +387,7 @@ impl Keeper {
         }
         self.refused = None;
         self.compare().await?;
-        let took = self.seen.1.elapsed();
+        let took = self.begun.elapsed();
         self.metrics.applied(How::Reload, took);
         info!(line, took_ms = took.as_millis(), "HAProxy follows, with a new configuration");
         Ok(None)
@@ -396,7 +395,7 @@ impl Keeper {
 
     /// Not tried again until it changes.
     fn refuse(&mut self, skeleton: String, why: String) -> Failure {
-        self.metrics.applied(How::Refused, self.seen.1.elapsed());
+        self.metrics.applied(How::Refused, self.begun.elapsed());
         self.refused = Some((skeleton, why.clone(), Instant::now()));
         why.into()
     }
@@ -464,7 +463,6 @@ impl Keeper {
         self.metrics.rules.set(count(plan.ports.iter().map(|port| port.routes.len()).sum()));
         self.metrics.members.set(count(plan.backends.iter().map(|backend| backend.members.len()).sum()));
         self.metrics.defects.set(count(defects.len()));
-        self.readiness.ready(RULES);
         self.readiness.warn(RULES, defects.first().cloned());
         self.log_new(&defects);
     }

@@ -223,10 +223,17 @@ impl Proxy {
     pub(crate) async fn reload(&mut self) -> Result<(), Failure> {
         let before = self.pid().await;
         self.alerts.take();
-        self.master.ask("reload").await.map_err(|error| {
-            let path = self.master.path().display();
-            format!("HAProxy's master does not answer at {path}: {error} (haproxy -W -S {path},mode,600 …)")
-        })?;
+        match self.master.ask("reload").await {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                let path = self.master.path().display();
+                return Err(format!(
+                    "HAProxy's master does not answer at {path}: {error} (haproxy -W -S {path},mode,600 …, or --master)"
+                )
+                .into());
+            }
+            // It begins anew, and may end the connection in any way.
+            Ok(_) | Err(_) => {}
+        }
         self.until_served(before).await
     }
 
