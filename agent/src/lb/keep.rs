@@ -147,6 +147,7 @@ impl Keeper {
 
     /// Follows until `stop`; then HAProxy is ended if it is run.
     pub(crate) async fn run(&mut self, stop: &CancellationToken) {
+        self.readiness.not_ready(HAPROXY, "HAProxy does not follow yet");
         let mut published = self.snapshots.watch();
         let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         while !stop.is_cancelled() {
@@ -154,7 +155,9 @@ impl Keeper {
             let wait = match turn {
                 None => break,
                 Some(Ok(wait)) => {
-                    self.readiness.ready(HAPROXY);
+                    if self.plan.is_some() {
+                        self.readiness.ready(HAPROXY);
+                    }
                     backoff.reset();
                     wait
                 }
@@ -220,6 +223,7 @@ impl Keeper {
     async fn follow(&mut self, mut plan: LbPlan, at: &str) -> Result<Option<Duration>, Failure> {
         self.readiness.ready(RULES);
         let found = self.usable(&mut plan, at);
+        self.log_new(&found.problems);
         let draining = self.applied.as_ref().is_some_and(|applied| applied.slots.draining() > 0);
         if self.plan.as_ref() == Some(&plan) && found.renewed.is_empty() && !draining {
             return Ok(None);
