@@ -140,8 +140,8 @@ struct Questions {
     local: Vec<(String, String)>,
     dns: Vec<(Question, &'static str, bool, Allowed)>,
     paths: Vec<(&'static str, Allowed)>,
-    /// Whether the members of red's own service may be others than red's.
-    balanced: Allowed,
+    /// Whether the members of red's own services, behind a balancer, may be others than red's.
+    balanced: [Allowed; 2],
     request: Value,
 }
 
@@ -197,7 +197,7 @@ impl Questions {
         let dns = dns.collect();
         let paths = (0..3).map(|_| PATHS[dice.below(PATHS.len())]).map(|path| (path, rights.of_path(path)));
         let paths = paths.collect();
-        let balanced = rights.of_name("web.shop.rancher.internal");
+        let balanced = ["web.shop.rancher.internal", "db.data.rancher.internal"].map(|name| rights.of_name(name));
         let local = rights.local;
         Self { client, local, dns, paths, balanced, request: requests()[dice.below(5)].clone() }
     }
@@ -240,18 +240,18 @@ impl Questions {
     }
 }
 
-/// Where a balancer leads requests for the host of red's service: the rule, and its members where nobody else may have any. For
-/// all other hosts of nobody, the rule.
-fn balanced(snapshot: &Snapshot, allowed: Allowed) -> [Option<String>; 2] {
+/// Where a balancer leads requests for the host of red's service, and for all hosts of nobody: the members, where nobody else may
+/// have any; of the first the rule too.
+fn balanced(snapshot: &Snapshot, allowed: [Allowed; 2]) -> [Option<String>; 2] {
     let Some(balancer) = model::lb::find(snapshot, "edge/lb") else { return [None, None] };
     let plan = LbPlan::of(snapshot, balancer, &Viewpoint::default());
-    let members = |route: &Route| match allowed {
+    let members = |route: &Route, allowed| match allowed {
         Allowed::Nothing => format!("{:?}", plan.backends[route.backend].members),
         Allowed::More | Allowed::Anything => String::new(),
     };
     [
-        plan.route(80, "www.example.org", "/").map(|route| format!("{} {}", route.at, members(route))),
-        plan.route(80, "www.example.net", "/").map(|route| route.at.clone()),
+        plan.route(80, "www.example.org", "/").map(|route| format!("{} {}", route.at, members(route, allowed[0]))),
+        plan.route(80, "www.example.net", "/").map(|route| members(route, allowed[1])),
     ]
 }
 

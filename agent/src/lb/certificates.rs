@@ -86,14 +86,13 @@ impl CertificateFolder {
             return Ok(None);
         }
         let candidate = self.to.join(format!("{name}.candidate"));
-        let copied = platform::file::replace_private(&candidate, text.as_bytes()).map_err(|error| error.to_string());
-        let checked = copied.and_then(|_| {
-            tls::server_of_anybody(&candidate, &candidate).map_err(|bad| bad.problem)?;
-            platform::file::replace(&candidate, copy).map_err(|error| error.to_string())
-        });
-        if checked.is_err() {
-            let _ = std::fs::remove_file(&candidate);
-        }
+        let written = platform::file::replace_private(&candidate, text.as_bytes()).map_err(|error| error.to_string());
+        let checked = written
+            .and_then(|_| tls::server_of_anybody(&candidate, &candidate).map(drop).map_err(|bad| bad.problem))
+            .and_then(|()| {
+                platform::file::replace_private(copy, text.as_bytes()).map(drop).map_err(|error| error.to_string())
+            });
+        let _ = std::fs::remove_file(&candidate);
         checked.map(|()| Some(text))
     }
 }
