@@ -94,8 +94,8 @@ impl Directives {
             };
             let words: Vec<&str> = line.split_ascii_whitespace().collect();
             match words[..] {
-                [] => continue,
-                [first, ..] if first.starts_with('#') => continue,
+                [] => {}
+                [first, ..] if first.starts_with('#') => {}
                 ["global"] => section = Section::Global,
                 ["defaults", ..] => section = Section::Defaults,
                 ["frontend", port] if port.parse::<u16>().is_ok() => {
@@ -123,7 +123,7 @@ impl Directives {
                         }
                         Section::Other => refuse("it stands in no section"),
                         _ if !known.iter().any(counts) => {
-                            refuse("it is none of the directives that a document may use")
+                            refuse("it is none of the directives that a document may use");
                         }
                         Section::Global => read.global.push(line),
                         Section::Defaults => read.defaults.push(line),
