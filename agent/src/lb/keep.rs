@@ -449,12 +449,13 @@ impl Keeper {
             let path = path.display();
             let said = self.ask(&format!("set ssl cert {path} <<\n{text}")).await?;
             let done = self.ask(&format!("commit ssl cert {path}")).await?;
-            if !done.contains("Success") {
-                warn!(certificate = %path, said = printable(&said, 200), "HAProxy did not take a renewed certificate: reloading");
-                self.proxy.reload().await?;
-            } else {
+            if done.contains("Success") {
                 info!(certificate = %path, "HAProxy serves a renewed certificate");
+                continue;
             }
+            let said = printable(&said, 200);
+            warn!(certificate = %path, said, "HAProxy did not take a renewed certificate: reloading");
+            self.proxy.reload().await?;
         }
         Ok(())
     }
