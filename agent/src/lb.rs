@@ -1,5 +1,11 @@
 //! `agent lb`: what a load balancer's rules come to, and the configuration of a proxy that does it.
 
+mod certificates;
+mod haproxy;
+mod keep;
+mod proxy;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,13 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balancer::{Configuration, Options};
+use balancer::{Configuration, Options, Slots};
 use clap::{Subcommand, ValueEnum};
 use model::lb::{Backend, LbPlan, Port, Route, Viewpoint, find, traefik};
 use model::printable::{printable, printable_lines};
 use model::{Defect, Entity as _, Service, Snapshot};
-use process::Failure;
 use process::table::table;
+use process::{Failure, launch};
 use source::{Readiness, Source};
 
 use crate::enroll;
@@ -42,12 +48,13 @@ enum Command {
     Explain(Explain),
     /// Print the configuration of a proxy, as of now
     Export(Export),
+    Haproxy(Box<haproxy::Haproxy>),
     /// Print the static half of Traefik's configuration: ports, and where it asks for the rest
     TraefikStatic(TraefikStatic),
 }
 
 /// Which balancer of which cluster.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 struct Which {
     /// Where the cluster is described: `file:PATH` or `metadata:HOST[:PORT]`
     #[arg(long, value_name = "SOURCE", env = "BERTH_SOURCE", default_value = "metadata:169.254.169.250")]
@@ -130,6 +137,7 @@ impl Lb {
             Command::Check(check) => check.checked(),
             Command::Explain(explain) => explain.explained(),
             Command::Export(export) => export.exported(),
+            Command::Haproxy(haproxy) => return launch(&haproxy.process.clone(), |launch| haproxy.serve(launch)),
             Command::TraefikStatic(traefik) => traefik.written(),
         })
     }
@@ -283,7 +291,8 @@ impl Export {
             return Ok(format!("{:#}\n", traefik::document(&plan)));
         }
         let options = Options { certificates: self.certs, socket: self.socket, bind: self.bind };
-        let made = Configuration::of(&plan, &at(service), &options);
+        let slots = Slots::default().following(&plan, Duration::ZERO, &BTreeSet::new());
+        let made = Configuration::of(&plan, &at(service), &options, &slots);
         Ok(defects_as_comments(plan.defects.iter().chain(&made.defects)) + &made.text)
     }
 }

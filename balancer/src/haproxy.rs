@@ -6,7 +6,10 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use model::Defect;
-use model::lb::{Backend, HostPattern, LbPlan, Place, Port, Protocol, Route, Stickiness, StickyMode};
+use model::lb::{Backend, HostPattern, LbPlan, Member, Place, Port, Protocol, Route, Stickiness, StickyMode};
+
+use crate::directives::Directives;
+use crate::slots::{Slot, Slots};
 
 /// What is the same for all backends: the predecessor's times, and a second try on another member where nothing was sent.
 const DEFAULTS: &str = "\
@@ -21,6 +24,11 @@ defaults
     balance roundrobin
     default-server init-addr none
 ";
+
+/// Longest time for which connections of a worker that was replaced by a reload may go on.
+///
+/// Long enough for a download or a dialogue; without an end, workers of many reloads would fill the memory.
+const OLD_WORKER_MAX: &str = "10m";
 
 /// What the text says besides the plan.
 #[derive(Clone, Debug, Default)]
@@ -43,17 +51,20 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// The configuration of a plan; `at` is the path of the balancer's service.
-    pub fn of(plan: &LbPlan, at: &str, options: &Options) -> Self {
+    /// The configuration of a plan whose members have these slots; `at` is the path of the balancer's service.
+    pub fn of(plan: &LbPlan, at: &str, options: &Options, slots: &Slots) -> Self {
         let mut made = Self { text: String::new(), defects: Vec::new() };
+        let raw = plan.config.as_deref().unwrap_or_default();
+        let raw = Directives::read(raw, &format!("{at}/lb_config"), &mut made.defects);
         // Writing to a string cannot fail.
-        let _ = made.write(plan, at, options);
+        let _ = made.write(plan, at, options, slots, &raw);
         made
     }
 
-    fn write(&mut self, plan: &LbPlan, at: &str, options: &Options) -> fmt::Result {
+    fn write(&mut self, plan: &LbPlan, at: &str, options: &Options, slots: &Slots, raw: &Directives) -> fmt::Result {
         let certificates = certificates(plan, options);
         self.text.push_str("# Written by berth: what is changed here is lost\nglobal\n    maxconn 4096\n");
+        writeln!(self.text, "    hard-stop-after {OLD_WORKER_MAX}")?;
         if let Some(socket) = &options.socket {
             writeln!(
                 self.text,
@@ -61,11 +72,12 @@ impl Configuration {
                 quoted(&socket.display())
             )?;
         }
-        self.text.push_str("    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets\n\n");
+        self.text.push_str("    ssl-default-bind-options ssl-min-ver TLSv1.2 no-tls-tickets\n");
+        // Of a directive that stands twice the last one counts.
+        self.text += &Directives::written(Some(&raw.global));
+        self.text.push('\n');
         self.text.push_str(DEFAULTS);
-        if plan.config.is_some() {
-            self.left_out(format!("{at}/lb_config/config"), "lines for HAProxy are not merged yet");
-        }
+        self.text += &Directives::written(Some(&raw.defaults));
         if plan.backends.iter().any(|backend| backend.members.iter().any(|one| matches!(one.place, Place::Name(..)))) {
             self.text.push_str("\nresolvers berth\n    parse-resolv-conf\n");
         }
@@ -75,17 +87,28 @@ impl Configuration {
                 self.left_out(format!("{at}/lb_config/certs"), problem);
                 continue;
             }
-            self.frontend(plan, port, &certificates, options)?;
+            self.frontend(plan, port, &certificates, options, raw)?;
             for route in &port.routes {
-                self.backend(plan, port, &plan.backends[route.backend])?;
+                let backend = &plan.backends[route.backend];
+                self.backend(plan, port, backend, slots.of(&backend.name), raw)?;
             }
         }
         Ok(())
     }
 
-    fn frontend(&mut self, plan: &LbPlan, port: &Port, certificates: &str, options: &Options) -> fmt::Result {
+    fn frontend(
+        &mut self,
+        plan: &LbPlan,
+        port: &Port,
+        certificates: &str,
+        options: &Options,
+        raw: &Directives,
+    ) -> fmt::Result {
         let bind = options.bind.map_or_else(|| "*".to_owned(), |address| address.to_string());
         write!(self.text, "\nfrontend berth_{0}\n    bind {bind}:{0}", port.number)?;
+        if raw.accept_proxy.contains(&port.number) {
+            self.text.push_str(" accept-proxy");
+        }
         if port.protocol.ends_tls() {
             write!(self.text, " ssl{certificates}")?;
             if plan.default_certificate.is_none() {
@@ -102,6 +125,11 @@ impl Configuration {
                 "\n    mode tcp\n    tcp-request inspect-delay 5s\n    tcp-request content accept if { req.ssl_hello_type 1 }\n",
             ),
         }
+        if port.protocol.is_http() {
+            // What was begun may have been done: only what may be done twice is sent again.
+            self.text.push_str("    http-request disable-l7-retry unless { method GET HEAD OPTIONS }\n");
+        }
+        self.text += &Directives::written(raw.frontends.get(&port.number));
         for route in &port.routes {
             let name = &plan.backends[route.backend].name;
             let Some(condition) = condition(port.protocol, route) else {
@@ -113,7 +141,14 @@ impl Configuration {
         Ok(())
     }
 
-    fn backend(&mut self, plan: &LbPlan, port: &Port, backend: &Backend) -> fmt::Result {
+    fn backend(
+        &mut self,
+        plan: &LbPlan,
+        port: &Port,
+        backend: &Backend,
+        slots: &[Slot],
+        raw: &Directives,
+    ) -> fmt::Result {
         writeln!(self.text, "\nbackend {}", backend.name)?;
         let sticky = plan.stickiness.as_ref().filter(|_| port.protocol.is_http());
         if !port.protocol.is_http() {
@@ -122,12 +157,19 @@ impl Configuration {
         if let Some(policy) = sticky {
             self.cookie(policy)?;
         }
-        for (number, member) in backend.members.iter().enumerate() {
-            write!(self.text, "    server s{} {} weight {}", number + 1, member.place, member.weight)?;
-            if matches!(member.place, Place::Name(..)) {
-                self.text.push_str(" resolvers berth");
+        self.text += &Directives::written(raw.backends.get(&*backend.name));
+        for (index, slot) in slots.iter().enumerate() {
+            let number = index + 1;
+            match slot {
+                Slot::Used { place, weight } => writeln!(self.text, "    server s{number} {place} weight {weight}")?,
+                Slot::Draining { place, .. } => writeln!(self.text, "    server s{number} {place} weight 0")?,
+                Slot::Free { .. } => writeln!(self.text, "    server s{number} 127.0.0.1:1 disabled")?,
             }
-            self.text.push('\n');
+        }
+        let named = |member: &&Member| matches!(member.place, Place::Name(..));
+        for (index, member) in backend.members.iter().filter(named).enumerate() {
+            let (number, weight) = (index + 1, member.weight);
+            writeln!(self.text, "    server n{number} {} weight {weight} resolvers berth", member.place)?;
         }
         Ok(())
     }
@@ -221,7 +263,8 @@ mod tests {
         let objects = objects.into_iter().map(|object| serde_json::from_value::<Map>(object).unwrap());
         let snapshot = model::objects::read(objects).0;
         let plan = LbPlan::of(&snapshot, find(&snapshot, "edge/lb").unwrap(), &Viewpoint::default());
-        Configuration::of(&plan, "services/edge/lb", &Options::default())
+        let slots = Slots::default().following(&plan, std::time::Duration::ZERO, &std::collections::BTreeSet::new());
+        Configuration::of(&plan, "services/edge/lb", &Options::default(), &slots)
     }
 
     /// What HAProxy says of a configuration; `None` where there is no HAProxy.
@@ -260,6 +303,7 @@ mod tests {
                 rule(json!({"source_port": 444, "protocol": "sni", "hostname": "*.example.org"})),
             ],
             "stickiness_policy": {"mode": "insert", "cookie": "SESSION", "indirect": true, "nocache": true},
+            "config": "global\n maxconn 99\ndefaults\n timeout server 5m\nfrontend 80\n accept-proxy\n maxconn 9\nbackend wild\n balance leastconn",
         });
         let made = configuration(&config);
         assert_eq!(made.defects, []);
@@ -267,7 +311,8 @@ mod tests {
         for line in [
             "use_backend wild if { hdr(host),field(1,:) -m end -i .example.org }",
             "server s1 192.0.2.1:8080 weight 1\n",
-            "server s1 www.example.org:8080 weight 1 resolvers berth",
+            "server s2 127.0.0.1:1 disabled\n",
+            "server n1 www.example.org:8080 weight 1 resolvers berth",
         ] {
             assert!(made.text.contains(line), "{line}\n{}", made.text);
         }
@@ -312,7 +357,8 @@ mod tests {
     #[test]
     fn hostile_rules_never_make_an_invalid_file() {
         let mut seed = 1;
-        for round in 0..100 {
+        let long = std::env::var_os("BERTH_LONG").is_some_and(|value| value == "1");
+        for round in 0..if long { 2000 } else { 50 } {
             let mut rules: Vec<_> = (0..20)
                 .map(|number| {
                     json!({

@@ -1,5 +1,16 @@
-//! What HAProxy is told of a load balancer's plan ([`model::lb`]).
+//! HAProxy and a load balancer's plan ([`model::lb`]): its configuration, its slots for members, and what is said to it while it runs.
+//!
+//! All but [`RuntimeSocket`] and [`Metrics`] is pure: what should be said is the difference of two [`Slots`].
 
+mod directives;
 mod haproxy;
+mod metrics;
+mod seen;
+mod slots;
+mod socket;
 
 pub use haproxy::{Configuration, Options};
+pub use metrics::{How, Metrics};
+pub use seen::{SeenServer, ServerName, servers, sessions};
+pub use slots::{Slot, Slots, differing, skeleton};
+pub use socket::RuntimeSocket;

@@ -59,6 +59,8 @@ enum Scenario {
     Etcd,
     /// Checks of 1,000 containers beside those of haproxy: processor time and memory
     Health,
+    /// HAProxy follows members that change: how soon it has confirmed a thousand changes, and one
+    Lb,
     /// Routes to the subnets of 5,000 hosts: what they cost beside BIRD, and how soon changes are answered
     Network,
     /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
@@ -152,6 +154,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Docker => "docker",
         Scenario::Etcd => "etcd",
         Scenario::Health => "health",
+        Scenario::Lb => "lb",
         Scenario::Network => "network",
         Scenario::Placements => "placements",
         Scenario::Soak => "soak",
@@ -172,6 +175,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Docker => scenario::docker::run(&mut scene),
         Scenario::Etcd => scenario::etcd::run(&mut scene),
         Scenario::Health => scenario::health::run(&mut scene)?,
+        Scenario::Lb => scenario::balancer::run(&mut scene)?,
         Scenario::Network => scenario::network::run(&mut scene),
         Scenario::Placements => scenario::placements::run(&mut scene)?,
         Scenario::Soak => scenario::soak::run(&mut scene)?,

@@ -1,5 +1,6 @@
 //! What is measured: one file for each command.
 
+pub(crate) mod balancer;
 pub(crate) mod changes;
 pub(crate) mod dns;
 pub(crate) mod docker;

@@ -27,6 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use live::etcd::fuzzing::{Follower, written};
+use model::Snapshot;
+use model::lb::{LbPlan, Route, Viewpoint};
 use serde_json::{Value, json};
 use tests::Question;
 use tests::battery::is_long;
@@ -138,6 +140,8 @@ struct Questions {
     local: Vec<(String, String)>,
     dns: Vec<(Question, &'static str, bool, Allowed)>,
     paths: Vec<(&'static str, Allowed)>,
+    /// Whether the members of red's own services, behind a balancer, may be others than red's.
+    balanced: [Allowed; 2],
     request: Value,
 }
 
@@ -193,8 +197,9 @@ impl Questions {
         let dns = dns.collect();
         let paths = (0..3).map(|_| PATHS[dice.below(PATHS.len())]).map(|path| (path, rights.of_path(path)));
         let paths = paths.collect();
+        let balanced = ["web.shop.rancher.internal", "db.data.rancher.internal"].map(|name| rights.of_name(name));
         let local = rights.local;
-        Self { client, local, dns, paths, request: requests()[dice.below(5)].clone() }
+        Self { client, local, dns, paths, balanced, request: requests()[dice.below(5)].clone() }
     }
 
     fn ask(&self, services: &dyn Answering) -> Answers {
@@ -233,6 +238,21 @@ impl Questions {
         }
         Ok(())
     }
+}
+
+/// Where a balancer leads requests for the host of red's service, and for all hosts of nobody: the members, where nobody else may
+/// have any; of the first the rule too.
+fn balanced(snapshot: &Snapshot, allowed: [Allowed; 2]) -> [Option<String>; 2] {
+    let Some(balancer) = model::lb::find(snapshot, "edge/lb") else { return [None, None] };
+    let plan = LbPlan::of(snapshot, balancer, &Viewpoint::default());
+    let members = |route: &Route, allowed| match allowed {
+        Allowed::Nothing => format!("{:?}", plan.backends[route.backend].members),
+        Allowed::More | Allowed::Anything => String::new(),
+    };
+    [
+        plan.route(80, "www.example.org", "/").map(|route| format!("{} {}", route.at, members(route, allowed[0]))),
+        plan.route(80, "www.example.net", "/").map(|route| members(route, allowed[1])),
+    ]
 }
 
 /// The keys of blue, and who follows them.
@@ -336,20 +356,30 @@ fn wrong(seed: u64, only: &dyn Fn(usize) -> bool, runtime: &Runtime) -> Result<(
     let questions = Questions::of(&world);
     let mut etcd = Etcd::new(&world);
     etcd.honest();
-    let mut services = Services::new(&Arc::new(etcd.follower.snapshot()), &world, runtime);
+    let snapshot = Arc::new(etcd.follower.snapshot());
+    let mut services = Services::new(&snapshot, &world, runtime);
     let before = questions.ask(&services);
+    let led = balanced(&snapshot, questions.balanced);
+    let is_led = |snapshot: &Snapshot| {
+        let now = balanced(snapshot, questions.balanced);
+        if now == led { Ok(()) } else { Err(format!("balancer:\n  before: {led:?}\n  after:  {now:?}")) }
+    };
     if world.early {
         etcd = Etcd::new(&world);
         for (_, act) in world.acts.iter().enumerate().filter(|(at, _)| only(*at)) {
             etcd.act(act);
         }
         etcd.honest();
-        services = Services::new(&Arc::new(etcd.follower.snapshot()), &world, runtime);
+        let snapshot = Arc::new(etcd.follower.snapshot());
+        is_led(&snapshot)?;
+        services = Services::new(&snapshot, &world, runtime);
         return questions.compare(&before, &questions.ask(&services), &world);
     }
     for (at, act) in world.acts.iter().enumerate().filter(|(at, _)| only(*at)) {
         etcd.act(act);
-        services.show(&Arc::new(etcd.follower.snapshot()));
+        let snapshot = Arc::new(etcd.follower.snapshot());
+        is_led(&snapshot).map_err(|wrong| format!("act {at}: {wrong}"))?;
+        services.show(&snapshot);
         if let Act::Ask(number) = act {
             pretend(&services, &world, &questions, *number).map_err(|wrong| format!("act {at}: {wrong}"))?;
         }

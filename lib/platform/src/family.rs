@@ -31,6 +31,17 @@ impl Family {
         system::Family::of(id).map(Some).map(Self)
     }
 
+    /// Asks the program to finish what it has begun and to end then (SIGUSR1, as HAProxy reads it).
+    ///
+    /// To be called before the program was waited for.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not allow it; on Windows it always does.
+    pub fn ask_to_finish(&self) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), system::Family::ask_to_finish)
+    }
+
     /// Ends nothing: what the program has left behind is meant to stay.
     ///
     /// To be called once the program was waited for: from then on its id may be another one's.

@@ -191,6 +191,14 @@ impl World {
         if !services.is_empty() {
             self.documents.insert("d".into(), json!({"services": services}));
         }
+        let rules = json!([
+            {"source_port": 80, "hostname": "www.example.org", "service": "shop/web", "target_port": 80},
+            {"source_port": 80, "selector": "io.berth.lb=edge", "target_port": 80},
+            {"source_port": 80, "service": "data/db", "target_port": 80},
+        ]);
+        let balancer =
+            json!({"name": "lb", "stack": "edge", "kind": "loadBalancerService", "lb_config": {"port_rules": rules}});
+        self.documents.insert("balancer".into(), json!({"services": [balancer]}));
     }
 
     fn act(&self, dice: &mut Dice, sockets: bool) -> Act {
@@ -255,6 +263,17 @@ impl World {
         let mut container = inspection(&id, name, created, &labels);
         container["Config"]["Labels"]["io.berth.placement"] = "unit-1".into();
         container["Config"]["Labels"]["app"] = "web".into();
+        // What it would have a balancer lead to itself.
+        let host = ["www.example.org", "*", "*.example.org"][at % 3];
+        let wanted = [
+            ("io.berth.lb", "edge"),
+            ("io.berth.lb.host", host),
+            ("io.berth.lb.path", "/"),
+            ("io.berth.lb.priority", "1"),
+        ];
+        for (label, value) in wanted {
+            container["Config"]["Labels"][label] = value.into();
+        }
         attach(dice, &mut container, &bridge, &lan);
         if dice.in_percent(30) {
             container["HostConfig"]["NetworkMode"] = format!("container:{}", NAMES[dice.below(NAMES.len())]).into();
@@ -312,7 +331,7 @@ impl World {
                 json!({
                     "name": name, "stack": stack, "uuid": uuid, "kind": dice.one(&["service", "externalService", "dnsService", "loadBalancerService"]),
                     "vip": "192.0.2.67", "token": "stolen", "hostname": "evil.example.org", "external_ips": ["192.0.2.67"],
-                    "metadata": {"k": "stolen"}, "labels": {"of": "evil"}, "fqdn": "evil.example.org", "lb_config": {"evil": true},
+                    "metadata": {"k": "stolen"}, "labels": {"of": "evil", "io.berth.lb": "edge", "io.berth.lb.host": "www.example.org"}, "fqdn": "evil.example.org", "lb_config": {"evil": true},
                     "health_check": {"port": 1}, "state": "removed", "system": true, "create_index": index,
                     "links": {"shop/web": "db", "evil/db": "cache"}, "ports": ["7:7/udp"], "containers": [self.uuid(dice)],
                 }),

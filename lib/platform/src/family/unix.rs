@@ -22,6 +22,14 @@ impl Family {
     #[expect(clippy::unused_self, reason = "as on Windows")]
     pub(super) fn leave(self) {}
 
+    #[expect(unsafe_code, reason = "std sends no other signal than SIGKILL")]
+    pub(super) fn ask_to_finish(&self) -> io::Result<()> {
+        // SAFETY: `kill` takes two numbers and touches no memory of ours. No one has waited for the leader yet, so its id is
+        // still its own.
+        let sent = unsafe { libc::kill(self.0, libc::SIGUSR1) };
+        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     #[expect(unsafe_code, reason = "std signals single processes only")]
     pub(super) fn end(self) {
         // That there is none any more is what is wanted. SAFETY: `kill` takes two numbers and touches no memory of

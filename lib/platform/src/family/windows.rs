@@ -33,6 +33,11 @@ impl Family {
         Ok(Self(job))
     }
 
+    #[expect(clippy::unused_self, reason = "as on Linux")]
+    pub(super) fn ask_to_finish(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     pub(super) fn leave(self) {
         // Should the system refuse, they end with the handle.
         let _ = limit(&self.0, 0);

@@ -1,0 +1,506 @@
+//! HAProxy follows the plan of a balancer: members by its socket, all else by a reload of what it has checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use balancer::{Configuration, How, Metrics, Options, ServerName, Slots, differing, servers, sessions, skeleton};
+use model::lb::{LbPlan, Viewpoint};
+use model::printable::printable;
+use model::{Snapshot, Text};
+use process::Failure;
+use source::backoff::Backoff;
+use source::{Readiness, Revision, Store};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::certificates::{CertificateFolder, Found};
+use super::proxy::Proxy;
+use super::{Which, at};
+
+/// The part of readiness that speaks for HAProxy.
+const HAPROXY: &str = "haproxy";
+
+/// The part of readiness that speaks for the rules.
+const RULES: &str = "balancer";
+
+/// Time between two comparisons of HAProxy's servers with what they should be: others have hands too.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Time between two looks at the folder of certificates.
+const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time between two looks whether the sessions of members that are stopping have ended.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Time between two looks at a HAProxy that is nobody's child.
+const ADOPTED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Least time between two reloads: each leaves a worker behind until its connections have ended.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Waits between tries when HAProxy does not answer.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How a configuration of ours begins.
+const HEADER: &str = "# Written by berth";
+
+/// Most lines about one change that are logged.
+const LOGGED_MAX: usize = 20;
+
+/// What HAProxy was told last.
+#[derive(Debug, Default)]
+struct Applied {
+    text: String,
+    skeleton: String,
+    slots: Slots,
+}
+
+/// Keeps HAProxy as a balancer's rules want it.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    configuration: PathBuf,
+    which: Which,
+    options: Options,
+    certificates: Option<CertificateFolder>,
+    proxy: Proxy,
+    snapshots: Arc<Store<Snapshot>>,
+    readiness: Arc<Readiness>,
+    metrics: Metrics,
+    applied: Option<Applied>,
+    /// The plan that was applied last, whole.
+    plan: Option<LbPlan>,
+    /// What HAProxy would not take, why, and when it was tried.
+    refused: Option<(String, String, Instant)>,
+    /// The lines of the rules' `config` that HAProxy would not take, and why.
+    refused_lines: Option<(Text, String)>,
+    /// Ports that HAProxy could not listen on, why, and when it was tried.
+    blocked: BTreeMap<u16, (String, Instant)>,
+    reloaded: Option<Instant>,
+    /// When HAProxy's servers are to be compared; now, once it was found away.
+    check: Instant,
+    logged: Vec<String>,
+    started: Instant,
+    /// When the turn began that is being done.
+    begun: Instant,
+}
+
+impl Keeper {
+    /// Begins with the configuration of the process before, if there was one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is a configuration of somebody else.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing, and there is one caller")]
+    pub(crate) fn new(
+        folder: &Path,
+        which: Which,
+        bind: Option<IpAddr>,
+        certificates: Option<CertificateFolder>,
+        proxy: Proxy,
+        snapshots: Arc<Store<Snapshot>>,
+        readiness: Arc<Readiness>,
+        metrics: Metrics,
+    ) -> Result<Self, Failure> {
+        let configuration = folder.join("haproxy.cfg");
+        let applied = match std::fs::read_to_string(&configuration) {
+            Ok(text) if text.starts_with(HEADER) => {
+                Some(Applied { skeleton: skeleton(&text), slots: Slots::of_text(&text), text })
+            }
+            Ok(_) => {
+                return Err(
+                    format!("{} was not written by Berth: name another --folder", configuration.display()).into()
+                );
+            }
+            Err(_) => None,
+        };
+        let options = Options {
+            certificates: certificates.as_ref().map(|folder| folder.copies().to_owned()),
+            socket: Some(proxy.worker.path().to_owned()),
+            bind,
+        };
+        let now = Instant::now();
+        Ok(Self {
+            configuration,
+            which,
+            options,
+            certificates,
+            proxy,
+            snapshots,
+            readiness,
+            metrics,
+            applied,
+            plan: None,
+            refused: None,
+            refused_lines: None,
+            blocked: BTreeMap::new(),
+            reloaded: None,
+            check: now,
+            logged: Vec::new(),
+            started: now,
+            begun: now,
+        })
+    }
+
+    /// Follows until `stop`; then HAProxy is ended if it is run.
+    pub(crate) async fn run(&mut self, stop: &CancellationToken) {
+        self.readiness.not_ready(HAPROXY, "HAProxy does not follow yet");
+        let mut published = self.snapshots.watch();
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+        while !stop.is_cancelled() {
+            let turn = stop.run_until_cancelled(self.turn()).await;
+            let wait = match turn {
+                None => break,
+                Some(Ok(wait)) => {
+                    if self.plan.is_some() {
+                        self.readiness.ready(HAPROXY);
+                    }
+                    backoff.reset();
+                    wait
+                }
+                Some(Err(failure)) => {
+                    let why = printable(&failure.to_string(), 400);
+                    self.log_new(std::slice::from_ref(&why));
+                    self.readiness.not_ready(HAPROXY, why);
+                    self.plan = None;
+                    backoff.wait()
+                }
+            };
+            tokio::select! {
+                () = published.changed() => {}
+                () = sleep(wait) => {}
+                () = self.proxy.ended() => self.check = Instant::now(),
+                () = stop.cancelled() => {}
+            }
+        }
+        self.proxy.finish().await;
+    }
+
+    /// Does what is to be done now, and gives the longest time until the next look.
+    async fn turn(&mut self) -> Result<Duration, Failure> {
+        if let Err(failure) = self.proxy.keep_running().await
+            && !self.is_blocked(&failure)
+        {
+            return Err(failure);
+        }
+        let mut wait = CHECK_INTERVAL;
+        if self.certificates.is_some() {
+            wait = wait.min(CERTIFICATES_INTERVAL);
+        }
+        if self.proxy.is_adopted() {
+            wait = wait.min(ADOPTED_INTERVAL);
+        }
+        let revision = self.snapshots.revision();
+        self.begun = Instant::now();
+        if revision > Revision::NONE {
+            let snapshot = self.snapshots.load_full();
+            match self.which.balancer(&snapshot) {
+                Ok(service) => {
+                    let plan = LbPlan::of(&snapshot, service, &Viewpoint::default());
+                    let at = at(service);
+                    if let Some(soon) = self.follow(plan, &at).await? {
+                        wait = wait.min(soon);
+                    }
+                }
+                // A source that says less than before takes nothing away.
+                Err(failure) => {
+                    let why = format!("{failure}: HAProxy goes on with what it has");
+                    self.log_new(std::slice::from_ref(&why));
+                    self.readiness.not_ready(RULES, why);
+                }
+            }
+        }
+        if self.check <= Instant::now() && self.applied.is_some() {
+            self.compare().await?;
+        }
+        Ok(wait.min(self.check.saturating_duration_since(Instant::now())).max(Duration::from_millis(1)))
+    }
+
+    /// Brings HAProxy to a plan; gives the time after which to look again, if it is sooner than usual.
+    async fn follow(&mut self, mut plan: LbPlan, at: &str) -> Result<Option<Duration>, Failure> {
+        self.readiness.ready(RULES);
+        let found = self.usable(&mut plan, at);
+        self.log_new(&found.problems);
+        let draining = self.applied.as_ref().is_some_and(|applied| applied.slots.draining() > 0);
+        if self.plan.as_ref() == Some(&plan) && found.renewed.is_empty() && !draining {
+            return Ok(None);
+        }
+        let idle = if draining { self.idle().await? } else { BTreeSet::new() };
+        let before = self.applied.as_ref().map(|applied| applied.slots.clone()).unwrap_or_default();
+        // Zero is the age of a slot that nobody had.
+        let now = self.started.elapsed() + Duration::from_secs(1);
+        let slots = before.following(&plan, now, &idle);
+        let made = Configuration::of(&plan, at, &self.options, &slots);
+        self.report(&plan, &made, &found);
+        let is_same = self.applied.as_ref().is_some_and(|applied| applied.skeleton == skeleton(&made.text));
+        if is_same {
+            self.members(made.text, slots, &before).await?;
+            self.renew(&found).await?;
+        } else if let Some(wait) = self.structure(&plan, at, made.text, slots).await? {
+            return Ok(Some(wait));
+        }
+        let draining = self.applied.as_ref().map_or(0, |applied| applied.slots.draining());
+        self.metrics.draining.set(i64::try_from(draining).unwrap_or(i64::MAX));
+        self.plan = Some(plan);
+        Ok((draining > 0).then_some(DRAIN_INTERVAL))
+    }
+
+    /// Takes out of a plan what HAProxy cannot do now: certificates that it cannot read, ports that it cannot listen on, lines
+    /// that it refuses.
+    fn usable(&mut self, plan: &mut LbPlan, at: &str) -> Found {
+        let names: BTreeSet<Text> = plan.certificates.iter().chain(&plan.default_certificate).cloned().collect();
+        let mut found = self.certificates.as_mut().map(|folder| folder.look(&names)).unwrap_or_default();
+        plan.certificates.retain(|name| found.usable.contains(name));
+        plan.default_certificate = plan.default_certificate.take().filter(|name| found.usable.contains(name));
+        let has_certificates = !found.usable.is_empty();
+        self.blocked.retain(|_, (_, tried)| tried.elapsed() < CHECK_INTERVAL);
+        plan.ports.retain(|port| {
+            let problem = match self.blocked.get(&port.number) {
+                Some((why, _)) => why.clone(),
+                None if port.protocol.ends_tls() && !has_certificates => {
+                    format!(
+                        "{at}/lb_config/certs: port {} ends TLS and there is no certificate for it (--certs)",
+                        port.number
+                    )
+                }
+                None => return true,
+            };
+            found.problems.push(problem);
+            false
+        });
+        match &self.refused_lines {
+            Some((lines, why)) if plan.config.as_ref() == Some(lines) => {
+                plan.config = None;
+                found.problems.push(why.clone());
+            }
+            _ => self.refused_lines = None,
+        }
+        found
+    }
+
+    /// Whether a failure is about one port, which is left out from now on.
+    fn is_blocked(&mut self, failure: &Failure) -> bool {
+        let text = failure.to_string();
+        let Some(port) = blocked_port(&text) else { return false };
+        self.plan = None;
+        self.blocked.insert(port, (format!("port {port} is left out for a minute: {text}"), Instant::now()));
+        true
+    }
+
+    /// The servers whose sessions have ended.
+    async fn idle(&self) -> Result<BTreeSet<ServerName>, Failure> {
+        let answer = self.ask("show stat -1 4 -1").await?;
+        Ok(sessions(&answer).into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect())
+    }
+
+    async fn ask(&self, line: &str) -> Result<String, Failure> {
+        let path = self.proxy.worker.path().display();
+        self.proxy.worker.ask(line).await.map_err(|error| format!("HAProxy does not answer at {path}: {error}").into())
+    }
+
+    /// Members alone differ: says so at the socket, and writes it down for the next start.
+    async fn members(&mut self, text: String, slots: Slots, before: &Slots) -> Result<(), Failure> {
+        let commands = slots.commands(before);
+        let Some(applied) = &mut self.applied else { return Ok(()) };
+        let differs = applied.text != text;
+        let skeleton = std::mem::take(&mut applied.skeleton);
+        *applied = Applied { text, skeleton, slots };
+        // Whatever becomes of the commands: the file has what is wanted, and the comparison repairs what is not.
+        self.check = self.check.min(if commands.is_empty() { self.check } else { Instant::now() });
+        let said = if commands.is_empty() { Ok(Vec::new()) } else { self.proxy.worker.command(&commands).await };
+        if differs {
+            self.write().await?;
+        }
+        match said {
+            Ok(wrong) => self.log_new(&wrong),
+            Err(error) => {
+                let path = self.proxy.worker.path().display();
+                return Err(format!("HAProxy does not answer at {path}: {error}").into());
+            }
+        }
+        if !commands.is_empty() {
+            self.compare().await?;
+            let took = self.begun.elapsed();
+            self.metrics.applied(How::Socket, took);
+            info!(commands = commands.len(), took_ms = took.as_millis(), "HAProxy follows, without a reload");
+        }
+        Ok(())
+    }
+
+    /// Writes the configuration for the next start.
+    async fn write(&self) -> Result<(), Failure> {
+        let Some(applied) = &self.applied else { return Ok(()) };
+        let (path, text) = (self.configuration.clone(), applied.text.clone());
+        let written =
+            tokio::task::spawn_blocking(move || platform::file::replace_private(&path, text.as_bytes())).await?;
+        written.map(drop).map_err(|error| format!("{}: {error}", self.configuration.display()).into())
+    }
+
+    /// More than members differ: HAProxy checks the new configuration, and only then it is used. Gives a time to wait for, if
+    /// there was a reload just now.
+    async fn structure(
+        &mut self,
+        plan: &LbPlan,
+        at: &str,
+        text: String,
+        slots: Slots,
+    ) -> Result<Option<Duration>, Failure> {
+        let wanted = skeleton(&text);
+        if let Some((refused, why, tried)) = &self.refused
+            && *refused == wanted
+            && tried.elapsed() < CHECK_INTERVAL
+        {
+            return Err(why.clone().into());
+        }
+        if let Some(wait) = self.reloaded.and_then(|reloaded| RELOAD_INTERVAL.checked_sub(reloaded.elapsed())) {
+            return Ok(Some(wait.max(Duration::from_millis(1))));
+        }
+        if let Err(failure) = self.check(&text).await {
+            let Some(lines) = plan.config.clone() else {
+                return Err(self.refuse(wanted, format!("HAProxy refuses {failure}; the configuration before goes on")));
+            };
+            // If these lines are not the reason, what is left is refused next.
+            let why = format!("{at}/lb_config/config: HAProxy refuses {failure}; its lines are left out");
+            self.refused_lines = Some((lines, why));
+            return Ok(Some(Duration::from_millis(1)));
+        }
+        let applied = Applied { skeleton: wanted.clone(), slots, text };
+        let line = self.applied.as_ref().and_then(|before| differing(&before.skeleton, &applied.skeleton));
+        let line = printable(line.unwrap_or_default(), 120);
+        let before = self.applied.replace(applied);
+        self.write().await?;
+        let loaded = if self.proxy.pid().await.is_some() {
+            self.reloaded = Some(Instant::now());
+            self.proxy.reload().await
+        } else {
+            self.proxy.keep_running().await
+        };
+        if let Err(failure) = loaded {
+            // The next start is to find what worked.
+            if before.is_some() {
+                self.applied = before;
+                self.write().await?;
+            }
+            if self.is_blocked(&failure) {
+                return Ok(Some(RELOAD_INTERVAL));
+            }
+            return Err(self.refuse(wanted, format!("{failure}; the configuration before goes on")));
+        }
+        self.refused = None;
+        self.compare().await?;
+        let took = self.begun.elapsed();
+        self.metrics.applied(How::Reload, took);
+        info!(line, took_ms = took.as_millis(), "HAProxy follows, with a new configuration");
+        Ok(None)
+    }
+
+    /// Not tried again until it changes.
+    fn refuse(&mut self, skeleton: String, why: String) -> Failure {
+        self.metrics.applied(How::Refused, self.begun.elapsed());
+        self.refused = Some((skeleton, why.clone(), Instant::now()));
+        why.into()
+    }
+
+    /// Has HAProxy check a configuration.
+    async fn check(&self, text: &str) -> Result<(), Failure> {
+        let candidate = self.configuration.with_file_name("candidate.cfg");
+        let written = platform::file::replace_private(&candidate, text.as_bytes());
+        written.map_err(|error| format!("{}: {error}", candidate.display()))?;
+        let checked = self.proxy.check(&candidate).await;
+        let _ = std::fs::remove_file(&candidate);
+        checked
+    }
+
+    /// Compares HAProxy's servers with what they should be, and repairs what differs.
+    async fn compare(&mut self) -> Result<(), Failure> {
+        let seen = servers(&self.ask("show servers state").await?);
+        let Some(applied) = &self.applied else { return Ok(()) };
+        let commands = applied.slots.repair(&seen);
+        if !commands.is_empty() {
+            warn!(
+                commands = commands.len(),
+                first = commands[0],
+                "HAProxy's servers are not as they should be: repairing"
+            );
+            let wrong = self.ask_all(&commands).await?;
+            self.log_new(&wrong);
+            let seen = servers(&self.ask("show servers state").await?);
+            let left = self.applied.as_ref().map_or(0, |applied| applied.slots.repair(&seen).len());
+            if left > 0 {
+                return Err(format!("HAProxy does not do what it is told: {left} servers differ").into());
+            }
+        }
+        self.check = Instant::now() + CHECK_INTERVAL;
+        Ok(())
+    }
+
+    async fn ask_all(&self, commands: &[String]) -> Result<Vec<String>, Failure> {
+        let path = self.proxy.worker.path().display();
+        let said = self.proxy.worker.command(commands).await;
+        said.map_err(|error| format!("HAProxy does not answer at {path}: {error}").into())
+    }
+
+    /// Certificates that were renewed are used from now on; the running HAProxy takes them without a reload.
+    async fn renew(&mut self, found: &Found) -> Result<(), Failure> {
+        for (path, text) in &found.renewed {
+            let path = path.display();
+            let said = self.ask(&format!("set ssl cert {path} <<\n{text}")).await?;
+            let done = self.ask(&format!("commit ssl cert {path}")).await?;
+            if done.contains("Success") {
+                info!(certificate = %path, "HAProxy serves a renewed certificate");
+                continue;
+            }
+            let said = printable(&said, 200);
+            warn!(certificate = %path, said, "HAProxy did not take a renewed certificate: reloading");
+            self.proxy.reload().await?;
+        }
+        Ok(())
+    }
+
+    /// Shows what is wrong with the rules.
+    fn report(&mut self, plan: &LbPlan, made: &Configuration, found: &Found) {
+        let defects = plan.defects.iter().chain(&made.defects).map(|defect| printable(&defect.to_string(), 400));
+        let defects: Vec<_> = defects.chain(found.problems.iter().map(|problem| printable(problem, 400))).collect();
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.metrics.rules.set(count(plan.ports.iter().map(|port| port.routes.len()).sum()));
+        self.metrics.members.set(count(plan.backends.iter().map(|backend| backend.members.len()).sum()));
+        self.metrics.defects.set(count(defects.len()));
+        self.readiness.warn(RULES, defects.first().cloned());
+        self.log_new(&defects);
+    }
+
+    /// Logs what was not logged before.
+    fn log_new(&mut self, texts: &[String]) {
+        let new: Vec<_> = texts.iter().filter(|text| !self.logged.contains(text)).cloned().collect();
+        for text in new.iter().take(LOGGED_MAX) {
+            warn!("{text}");
+        }
+        if new.len() > LOGGED_MAX {
+            warn!("and {} more", new.len() - LOGGED_MAX);
+        }
+        self.logged.extend(new);
+        let excess = self.logged.len().saturating_sub(LOGGED_MAX * 10);
+        self.logged.drain(..excess);
+    }
+}
+
+/// The port that a failure of HAProxy is about: `Starting frontend berth_80: cannot bind socket …`.
+fn blocked_port(text: &str) -> Option<u16> {
+    let (_, rest) = text.split_once("frontend berth_")?;
+    rest.split_once(": cannot bind").and_then(|(port, _)| port.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_found_in_what_haproxy_says() {
+        let said = "[ALERT]    (7) : Starting frontend berth_8080: cannot bind socket (Address already in use) [127.0.0.1:8080]";
+        assert_eq!(blocked_port(said), Some(8080));
+        assert_eq!(blocked_port("frontend berth_x: cannot bind"), None);
+    }
+}
