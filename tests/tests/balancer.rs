@@ -1,5 +1,5 @@
 //! A balancer's plan in the real proxies: both lead requests where the plan says and follow the cluster without an error, and what
-//! one of them refuses changes nothing else. Linux, with Debian's haproxy and hey, and Traefik from PyPI.
+//! one of them refuses changes nothing else. Linux, with Debian's haproxy and hey, and Traefik from `PyPI`.
 //!
 //! `BERTH_LONG=1` sends a thousand requests a second for a minute while members are replaced, and chooses ten thousand times.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

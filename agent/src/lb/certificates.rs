@@ -137,7 +137,7 @@ mod tests {
         std::fs::write(from.join("a.pem"), format!("{other}{key}")).unwrap();
         let found = certificates.look(&names);
         assert!(found.usable.contains("a") && found.renewed.is_empty());
-        assert!(std::fs::read_to_string(to.join("a.pem")).unwrap().starts_with(&*chain.trim_end()));
+        assert!(std::fs::read_to_string(to.join("a.pem")).unwrap().starts_with(chain.trim_end()));
         std::fs::write(from.join("a.pem"), format!("{other}{other_key}")).unwrap();
         assert_eq!(certificates.look(&names).renewed.len(), 1);
         // As after a restart.

@@ -46,8 +46,8 @@ pub(crate) struct Haproxy {
     folder: Option<PathBuf>,
 
     /// The program
-    #[arg(long, value_name = "PATH", env = "BERTH_HAPROXY", default_value = "haproxy")]
-    haproxy: PathBuf,
+    #[arg(long = "haproxy", value_name = "PATH", env = "BERTH_HAPROXY", default_value = "haproxy")]
+    program: PathBuf,
 
     /// Socket of its master, if something else runs it [default: master.sock in the folder]
     #[arg(long, value_name = "PATH", env = "BERTH_LB_MASTER", conflicts_with = "run")]
@@ -102,7 +102,7 @@ impl Haproxy {
         let admin = if asked { self.admin } else { vec![ADMIN.parse()?] };
         let (snapshots, reload) = launch.follow(self.which.source.clone(), &StateOptions { state_dir: None })?;
         launch.admin(&admin, asked, Some(reload))?;
-        let proxy = Proxy::new(self.haproxy, &folder, self.master, self.run, metrics.clone());
+        let proxy = Proxy::new(self.program, &folder, self.master, self.run, metrics.clone());
         let readiness = launch.readiness.clone();
         let mut keeper =
             Keeper::new(&folder, self.which, self.bind, certificates, proxy, snapshots, readiness, metrics)?;

@@ -92,7 +92,7 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
             Err(_) => return,
         }
         head.clear();
-        if served.fetch_add(1, Ordering::Relaxed) % 20 == 0 {
+        if served.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
             std::thread::sleep(SLOW);
         }
         let text =
