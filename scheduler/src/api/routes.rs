@@ -39,6 +39,9 @@ const OPENAPI: &str = include_str!("../../openapi.json");
 
 type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 18];
 
+/// What may take seconds is done one at a time.
+pub(super) static PLANNING: Semaphore = Semaphore::const_new(1);
+
 /// What paths of stacks begin with.
 const STACKS: &str = "/v1/stacks/";
 
@@ -291,7 +294,6 @@ async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
 
 /// Answers what may take seconds, one at a time and beside everything else.
 async fn planned(app: Arc<App>, request: Request, answer: fn(&App, &Value) -> Reply) -> Reply {
-    static PLANNING: Semaphore = Semaphore::const_new(1);
     let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => return reply,

@@ -17,7 +17,7 @@ use crate::api::body::json;
 use crate::api::caller::Caller;
 use crate::api::placing::{answered, wants_progress};
 use crate::api::reply::Reply;
-use crate::api::routes::Segment;
+use crate::api::routes::{PLANNING, Segment};
 use crate::audit::line::{Action, AuditLine};
 use crate::ledger::stack::stack_id;
 use crate::place::fields::Fields;
@@ -104,6 +104,7 @@ pub(super) async fn plan(
         Ok(value) => value,
         Err(reply) => return reply,
     };
+    let Ok(_turn) = PLANNING.acquire().await else { return crate::api::reply::bug() };
     let planning = tokio::task::spawn_blocking(move || {
         let name = stack_name(&name)?;
         let wish = Wish::parse(&name, &value)?;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::place::answer::{Placement, failure};
 use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
+use crate::stack::memory::Room;
 use crate::stack::unit::{UnitRequest, is_pinned};
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
@@ -29,20 +30,21 @@ pub(super) struct Rehearsal {
 }
 
 impl Starter {
-    /// Completes a world with what the plan has to know of hosts.
+    /// What the plan has to know of hosts.
     ///
     /// `hopeless` says since when no host fits a service.
     pub(super) fn look_for_room(
         &self,
         stack: &Stack,
         subject: &Subject,
-        world: &mut World,
+        world: &World,
         hopeless: &mut BTreeMap<Text, Duration>,
-    ) {
+    ) -> Room {
+        let mut room = Room::default();
         for rollout in &stack.services {
             let name = &rollout.wanted.name;
             if rollout.wanted.global {
-                world.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
+                room.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
                 continue;
             }
             if !is_changing(rollout) || !lacks_units(rollout, world) {
@@ -53,7 +55,7 @@ impl Starter {
             let Ok(explained) = self.placer().explain_request(&request, world.now) else { continue };
             // Where its volume is there is the old unit.
             if explained.fits > 0 && !is_pinned(&rollout.wanted) {
-                world.fits_beside.insert(name.clone());
+                room.fits_beside.insert(name.clone());
                 hopeless.remove(name);
                 continue;
             }
@@ -72,11 +74,12 @@ impl Starter {
                 Some(why) => {
                     let since = *hopeless.entry(name.clone()).or_insert(world.now);
                     if world.now >= since.saturating_add(HOPELESS_AFTER) {
-                        world.hopeless.insert(name.clone(), why.into());
+                        room.hopeless.insert(name.clone(), why.into());
                     }
                 }
             }
         }
+        room
     }
 
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.

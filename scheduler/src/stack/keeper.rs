@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::{Change, Container, Text, changes};
 use source::Readiness;
 use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -18,9 +18,9 @@ use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
 use crate::stack::ahead::place_of;
-use crate::stack::memory::{Images, WELL};
+use crate::stack::memory::{Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
-use crate::stack::world::Look;
+use crate::stack::world::{Look, is_gone};
 use crate::start::Starter;
 use crate::subject::Subject;
 
@@ -29,6 +29,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Pause until the next look at a stack for which nothing can be done just now.
 const HALTED: Duration = Duration::from_secs(1);
+
+/// How old what a client is shown of room may be: to look at all hosts for each of its questions would be too much.
+const ROOM_TIME: Duration = Duration::from_secs(2);
 
 /// Most steps of one stack at once.
 const STEPS_AT_ONCE: usize = 16;
@@ -47,11 +50,11 @@ impl Starter {
         let mut learned = self.placer().ledger().store().shared().map(|shared| shared.watch());
         let mut before = Arc::new(Inventory::default());
         let mut due: BTreeMap<Text, Instant> = BTreeMap::new();
-        let mut turns: JoinSet<(Text, Option<Duration>)> = JoinSet::new();
-        let mut at_work: BTreeSet<Text> = BTreeSet::new();
+        let mut turns: JoinSet<Option<Duration>> = JoinSet::new();
+        let mut at_work: BTreeMap<Text, Id> = BTreeMap::new();
         lock(&self.stack_memory).touched_all = true;
         loop {
-            let next = due.iter().filter(|(name, _)| !at_work.contains(*name)).map(|(_, at)| *at).min();
+            let next = due.iter().filter(|(name, _)| !at_work.contains_key(*name)).map(|(_, at)| *at).min();
             let at = next.unwrap_or_else(Instant::now);
             let etcd = async {
                 match &mut learned {
@@ -64,8 +67,11 @@ impl Starter {
                 () = inventories.changed() => self.note_changes(&mut before),
                 () = etcd => {}
                 () = self.stacks_changed.notified() => {}
-                Some(ended) = turns.join_next(), if !turns.is_empty() => {
-                    if let Ok((name, pause)) = ended {
+                Some(ended) = turns.join_next_with_id(), if !turns.is_empty() => {
+                    // One that panicked is begun once more.
+                    let (task, pause) = ended.unwrap_or_else(|error| (error.id(), Some(HALTED)));
+                    let name = at_work.iter().find(|(_, own)| **own == task).map(|(name, _)| name.clone());
+                    if let Some(name) = name {
                         at_work.remove(&name);
                         if let Some(pause) = pause {
                             soonest(&mut due, name, Instant::now() + pause);
@@ -76,15 +82,15 @@ impl Starter {
                     let now = Instant::now();
                     let ready: Vec<Text> = due
                         .iter()
-                        .filter(|(name, at)| **at <= now && !at_work.contains(*name))
+                        .filter(|(name, at)| **at <= now && !at_work.contains_key(*name))
                         .map(|(name, _)| name.clone())
                         .collect();
                     for name in ready {
                         due.remove(&name);
-                        at_work.insert(name.clone());
                         let (starter, readiness) = (self.clone(), readiness.clone());
                         let (stop, own) = (stop.clone(), name.clone());
-                        turns.spawn(async move { (own.clone(), starter.look_at_stack(&own, &readiness, &stop).await) });
+                        let task = turns.spawn(async move { starter.look_at_stack(&own, &readiness, &stop).await });
+                        at_work.insert(name, task.id());
                     }
                     continue;
                 }
@@ -110,6 +116,7 @@ impl Starter {
         let same = after.hosts().same_layout(before.hosts());
         *before = after;
         let mut memory = lock(&self.stack_memory);
+        memory.gone.retain(|host, _| is_gone(before, host));
         memory.touched.extend(names);
         memory.touched_all |= !same;
     }
@@ -123,6 +130,8 @@ impl Starter {
         self.placer().with_any(self.clock().now(), |book| {
             touched.extend(book.take_touched_stacks());
             let is_own = |name: &&Text| !book.is_foreign(&stack_id(name));
+            let is_used = |name: &Text, own: &StackMemory| book.stack(name).is_some() || !own.in_flight.is_empty();
+            lock(&self.stack_memory).stacks.retain(|name, own| is_used(name, own));
             if all {
                 return book.stack_names().filter(is_own).cloned().collect();
             }
@@ -145,8 +154,14 @@ impl Starter {
             }
             return Some(HALTED);
         }
-        let seen = self.see_stack(name).ok()?;
-        let Seen { record, world, plan } = seen;
+        let (record, is_foreign) = self.placer().stack(name, self.clock().now()).ok()?;
+        if is_foreign {
+            // Another scheduler was asked about it, and keeps it since.
+            return None;
+        }
+        let mut memory = self.memory_of(name);
+        let Seen { record, world, plan } = self.see(record, &mut memory, Duration::ZERO);
+        self.remember(name, memory);
         if !plan.turns.is_empty() {
             for (service, turn) in &plan.turns {
                 info!(stack = %name, %service, turn = %turn_words(turn), "a service is further");
@@ -197,24 +212,55 @@ impl Starter {
     /// A stack, what there is of it, and the plan.
     pub(super) fn see_stack(&self, name: &Text) -> Result<Seen, Refusal> {
         let (record, _) = self.placer().stack(name, self.clock().now())?;
-        Ok(self.see(record))
+        let mut memory = self.memory_of(name);
+        let seen = self.see(record, &mut memory, ROOM_TIME);
+        self.remember(name, memory);
+        Ok(seen)
     }
 
-    /// The same for a stack that is not stored.
-    pub(super) fn see(&self, record: StackRecord) -> Seen {
+    /// What is remembered of a stack, and of hosts.
+    pub(super) fn memory_of(&self, name: &Text) -> Memory {
+        let memory = lock(&self.stack_memory);
+        let own = memory.stacks.get(name).cloned().unwrap_or_default();
+        Memory { stacks: [(name.clone(), own)].into(), gone: memory.gone.clone(), ..Memory::default() }
+    }
+
+    /// Takes over what was seen of a stack. What has begun or ended meanwhile stays as it is.
+    fn remember(&self, name: &Text, mut seen: Memory) {
+        let mut memory = lock(&self.stack_memory);
+        for (host, since) in seen.gone {
+            memory.gone.entry(host).or_insert(since);
+        }
+        let Some(seen) = seen.stacks.remove(name) else { return };
+        let own = memory.stacks.entry(name.clone()).or_default();
+        own.healthy = seen.healthy;
+        own.hopeless = seen.hopeless;
+        own.room = seen.room;
+        let now = self.clock().now();
+        own.retries.retain(|_, retry| retry.not_before.saturating_add(WELL) > now);
+        own.begun.retain(|id, _| seen.begun.contains_key(id) || own.in_flight.contains_key(id));
+        for (id, since) in seen.begun {
+            let known = own.begun.entry(id).or_insert(since);
+            *known = since.max(*known);
+        }
+    }
+
+    /// The same for a stack that need not be stored; what is known of room may be so old.
+    pub(super) fn see(&self, record: StackRecord, memory: &mut Memory, room_time: Duration) -> Seen {
         let stack = &record.stack;
         let now = self.clock().now();
         let inventory = self.placer().inventory();
         let sees = self.placer().outdated().is_none();
-        let mut world = {
-            let mut memory = lock(&self.stack_memory);
-            let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
-            self.placer().with_any(now, |book| look.world(book, stack, &mut memory))
-        };
+        let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
+        let mut world = self.placer().with_any(now, |book| look.world(book, stack, memory));
         let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
-        let mut hopeless = self.with_stack(&stack.name, |memory| memory.hopeless.clone());
-        self.look_for_room(stack, &subject, &mut world, &mut hopeless);
-        self.with_stack(&stack.name, |memory| memory.hopeless = hopeless);
+        let own = memory.stacks.entry(stack.name.clone()).or_default();
+        let known = own.room.take().filter(|(at, _)| now.saturating_sub(*at) < room_time);
+        let (at, room) = known.unwrap_or_else(|| (now, self.look_for_room(stack, &subject, &world, &mut own.hopeless)));
+        world.hosts.clone_from(&room.hosts);
+        world.fits_beside.clone_from(&room.fits_beside);
+        world.hopeless.clone_from(&room.hopeless);
+        own.room = Some((at, room));
         let plan = plan(stack, &world);
         Seen { record, world, plan }
     }
@@ -330,6 +376,8 @@ impl Starter {
                 Ok(()) => {
                     starter.with_stack(&name, |memory| memory.images.insert(key, Images::There));
                 }
+                // The next process has them pulled.
+                Err(_) if stop.is_cancelled() => return,
                 Err(why) => {
                     warn!(stack = %name, service = %service.name, %why, "its images are not there");
                     let turn = [(service.name.clone(), Turn::RollBack(why.into()))];

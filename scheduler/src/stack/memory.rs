@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 pub(crate) const WELL: Duration = Duration::from_mins(10);
 
 /// What is remembered of all stacks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) stacks: BTreeMap<Text, StackMemory>,
     /// Since when hosts are gone, by uuid.
@@ -29,7 +29,7 @@ pub(crate) struct Memory {
 }
 
 /// What is remembered of one stack.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct StackMemory {
     /// Since when units are healthy, by id.
     pub(crate) healthy: BTreeMap<Text, Duration>,
@@ -45,10 +45,20 @@ pub(crate) struct StackMemory {
     pub(crate) images: BTreeMap<(Text, Text), Images>,
     /// Since when no host fits a service, which engines and clusters may just not show yet.
     pub(crate) hopeless: BTreeMap<Text, Duration>,
+    /// What was found out about room, and when.
+    pub(crate) room: Option<(Duration, Room)>,
     /// Why nothing is done.
     pub(crate) halted: Option<String>,
     /// Credentials for registries that came with the last request.
     pub(crate) brought: RequestCredentials,
+}
+
+/// What a plan has to know of hosts, as in [`stacks::World`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) hosts: BTreeMap<Text, BTreeSet<Text>>,
+    pub(crate) fits_beside: BTreeSet<Text>,
+    pub(crate) hopeless: BTreeMap<Text, Text>,
 }
 
 /// A unit that could not be placed or started.

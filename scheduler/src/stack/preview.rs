@@ -1,5 +1,7 @@
 //! What would follow if this were wanted of a stack: the differences, and where each unit would go. Nothing is changed.
 
+use std::time::Duration;
+
 use model::Text;
 use serde::Serialize;
 use stacks::{Difference, Order, Plan, differences};
@@ -83,7 +85,10 @@ impl Starter {
             .collect();
         let differences = differences(old.as_deref().unwrap_or_default(), &services);
         let rules = (wish.prune, wish.atomic);
-        let seen = self.see(changed(before.as_ref(), stack, services, rules, subject, now));
+        // Nothing of it is remembered: any client may ask about any name.
+        let mut memory = self.memory_of(name);
+        let record = changed(before.as_ref(), stack, services, rules, subject, now);
+        let seen = self.see(record, &mut memory, Duration::ZERO);
         let stack = &seen.record.stack;
         let inventory = self.placer().inventory();
         let host_name = |uuid: &Text| {

@@ -194,3 +194,20 @@ async fn who_has_seen_an_older_revision_changes_nothing() {
     assert_eq!(placer.put_stack(&shop(), &expecting(1), &subject, clock).await.unwrap(), 2);
     kept.end().await;
 }
+
+#[tokio::test]
+async fn questions_about_stacks_that_are_not_there_leave_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    let body = json!({ "services": web("one", 1, &json!({})) });
+    for number in 0..50 {
+        let name: Text = format!("guess-{number}").into();
+        let wish = Wish::parse(&name, &serde_json::from_value(body.clone()).unwrap()).unwrap();
+        let preview = kept.starter.preview_stack(&name, &wish, &Subject::default()).unwrap();
+        assert_eq!((preview.revision, preview.services[0].units.len()), (0, 1));
+        assert!(kept.starter.view_stack(&name).is_err());
+    }
+    assert_eq!(crate::lock::lock(&kept.starter.stack_memory).stacks.len(), 0);
+    kept.end().await;
+}

@@ -102,12 +102,7 @@ impl Look<'_> {
     }
 
     fn state(&self, (unit, replica): (&StackUnit, &Replica), service: Option<&Service>, memory: &mut Memory) -> State {
-        let hosts = self.inventory.hosts();
-        let facts = hosts.index(&replica.host).map(|host| hosts.facts(host));
-        let is_there = facts.is_some_and(|facts| !is_lost(&facts.state));
-        if is_there {
-            memory.gone.remove(&replica.host);
-        }
+        let is_there = !is_gone(self.inventory, &replica.host);
         if unit.evicted {
             return if is_there { State::Returned } else { State::Evicted };
         }
@@ -183,6 +178,12 @@ fn of_life(life: &Life, once: bool) -> State {
         ("exited", Some(code)) => State::Ended(format!("it ended with code {code}").into()),
         (state, _) => State::Ended(format!("it is {state}").into()),
     }
+}
+
+/// Whether a host is gone, as far as the cluster says.
+pub(super) fn is_gone(inventory: &Inventory, host: &str) -> bool {
+    let hosts = inventory.hosts();
+    hosts.index(host).is_none_or(|host| is_lost(&hosts.facts(host).state))
 }
 
 /// Whether a host in this state may be alive, and is not seen.
