@@ -38,7 +38,8 @@ impl<'a> Planner<'a> {
             *load.entry(&unit.host).or_default() += 1;
         }
         let live = own.iter().copied().filter(|unit| unit.is_live());
-        let (new, old): (Vec<_>, Vec<_>) = live.partition(|unit| unit.digest == rollout.wanted.digest);
+        let stays = |unit: &&Unit| unit.digest == rollout.wanted.digest && !world.leaving.contains(&unit.host);
+        let (new, old): (Vec<_>, Vec<_>) = live.partition(stays);
         let kept = own.into_iter().filter(|unit| unit.state == State::Kept).collect();
         let waits = String::new();
         let mut planner = Self { stack, rollout, world, new, old, kept, load, wanted: Vec::new(), waits, plan };
@@ -61,7 +62,7 @@ impl<'a> Planner<'a> {
         let mut used: Vec<(bool, bool, usize, usize, Text)> = Vec::new();
         for unit in self.new.iter().chain(&self.old) {
             // Unhealthy ones go first, then the wrong revision, then the fullest host, then the highest index.
-            let is_wrong = unit.digest != service.digest;
+            let is_wrong = unit.digest != service.digest || self.world.leaving.contains(&unit.host);
             let load = self.load.get(&unit.host).copied().unwrap_or_default();
             used.push((!unit.is_healthy(), is_wrong, load, number(&unit.index), unit.index.clone()));
         }
@@ -229,7 +230,16 @@ impl<'a> Planner<'a> {
         }
         self.waits = format!("{} of {wanted} replaced", self.new.len().min(wanted));
         let fits = self.world.fits_beside.contains(&self.rollout.wanted.name) && !self.rollout.wanted.global;
+        if self.only_leaves() && !fits && self.new.len() < wanted {
+            // Nothing is wrong with what runs: it is not stopped before another one runs.
+            let hosts = self.old.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
+            self.waits = format!(
+                "no other host has room for one more unit, or its volume is here, so {hosts} stays where it is"
+            );
+            return;
+        }
         let start_first = match rules.order {
+            _ if self.only_leaves() && !self.rollout.wanted.global => true,
             Order::StopFirst => false,
             Order::Auto => fits,
             Order::StartFirst if !fits && self.new.len() < wanted && total <= wanted => {
@@ -320,6 +330,11 @@ impl<'a> Planner<'a> {
         if missing > 0 && self.waits.is_empty() && !(self.is_settled() && self.old.is_empty()) {
             self.waits = format!("waits until {missing} of {} are healthy for {monitor} s", self.new.len());
         }
+    }
+
+    /// Whether all that is to be replaced is so because of its host alone.
+    fn only_leaves(&self) -> bool {
+        self.old.iter().all(|unit| unit.digest == self.rollout.wanted.digest)
     }
 
     /// Whether nothing changes: what fails now is not the fault of an update.

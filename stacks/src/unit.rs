@@ -83,6 +83,8 @@ pub struct World {
     pub fits_beside: BTreeSet<Text>,
     /// Services of which no unit fits even without the old ones, and why.
     pub hopeless: BTreeMap<Text, Text>,
+    /// Hosts, by uuid, that units leave since an operator wants them to.
+    pub leaving: BTreeSet<Text>,
     /// Whether the scheduler sees etcd and at least half of all hosts: only then a host counts as dead.
     pub sees_most: bool,
     /// The time.

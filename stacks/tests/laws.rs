@@ -176,6 +176,56 @@ proptest! {
         let back = plan(&stack, &world);
         prop_assert_eq!(back.steps, vec![Step::Remove { id }]);
     }
+
+    #[test]
+    fn units_leave_a_host_one_by_one_and_none_is_stopped_before_another_one_runs(
+        scale in 1u32..7, batch in 1u32..4, fits: bool, steps in prop::collection::vec(1usize..4, 0..5),
+    ) {
+        let (mut stack, mut world) = running(scale, batch, Order::StopFirst, fits);
+        let left = world.units[0].host.clone();
+        world.leaving.insert(left.clone());
+        let before = world.units.clone();
+        if !fits {
+            let planned = plan(&stack, &world);
+            prop_assert!(planned.steps.is_empty() && planned.to_string().contains("stays where it is"), "{}", planned);
+            return Ok(());
+        }
+        leave(&mut stack, &mut world, &left, &steps, scale as usize, batch as usize);
+        prop_assert!(world.units.iter().all(|unit| unit.host != left));
+        let stays = |unit: &&Unit| unit.host != left;
+        prop_assert!(before.iter().filter(stays).all(|unit| world.units.iter().any(|own| own.id == unit.id)));
+    }
+}
+
+/// Plans and acts until no unit is on a host that units leave.
+fn leave(stack: &mut Stack, world: &mut World, left: &Text, steps: &[usize], scale: usize, batch: usize) {
+    for round in 0..1000 {
+        let planned = plan(stack, world);
+        if planned.is_empty() && world.units.iter().all(|unit| unit.host != *left && unit.is_healthy()) {
+            assert_eq!(world.units.len(), scale);
+            return;
+        }
+        let most = if steps.is_empty() { usize::MAX } else { steps[round % steps.len()] };
+        let wanted = stack.services[0].wanted.clone();
+        for step in planned.steps.iter().take(most) {
+            act(world, &wanted, step);
+            if let Step::Place { id, .. } = step
+                && let Some(unit) = world.units.iter_mut().find(|unit| unit.id == *id && unit.host == *left)
+            {
+                // Nothing is placed there.
+                unit.host = "elsewhere".into();
+            }
+            assert!(healthy(world) >= scale, "{world:?}");
+            assert!(world.units.iter().filter(|unit| unit.is_live()).count() <= scale + batch, "{world:?}");
+        }
+        if planned.steps.len() <= most {
+            for (_, turn) in planned.turns {
+                stack.services[0].turn(turn);
+            }
+        }
+        pass(world, &[]);
+    }
+    panic!("it never ends: {}\n{world:?}", plan(stack, world));
 }
 
 #[test]

@@ -127,7 +127,8 @@ fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
     assert_eq!(http::Request::new("DELETE", "/v1/placements/first").ask(world.addresses[1]).status, 200);
     assert_eq!(place(world.addresses[1], &all("second")).unwrap().0, 201);
     world.schedulers[0].signal("CONT");
-    let (mut status, mut answer) = asked.join().unwrap().unwrap();
+    // A connection that it took just before it stood still may have ended by its time limit.
+    let (mut status, mut answer) = asked.join().unwrap().unwrap_or((503, Value::Null));
     if matches!(status, 503 | 504) {
         // On a busy machine it wakes up too late to be sure within the request's time, and says so.
         (status, answer) = insist(&world.addresses, 0, &all("meanwhile"), Instant::now() + SOON).unwrap();

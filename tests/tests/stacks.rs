@@ -12,7 +12,7 @@ use serde_json::Value;
 use tests::battery::is_long;
 use tests::docker_hosts::DockerHosts;
 use tests::service::Ended;
-use tests::{Launch, Service, eventually, tell};
+use tests::{Executable, Launch, Service, eventually, tell};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -110,6 +110,40 @@ impl World {
             }
         }
         units
+    }
+
+    /// An operator's command.
+    fn agent(&self, words: &[&str]) -> Launch {
+        let launch = words.iter().fold(Launch::bare(Executable::Agent), Launch::word);
+        launch.with("--etcd", self.hosts.etcd.urls()).in_namespace(&self.hosts.switch.hosts[0])
+    }
+
+    /// Drains a host of two: its units run on the other one before they are stopped here, and what no stack has stays.
+    fn drain(&mut self, host: usize) {
+        let name = format!("host-{}", host + 1);
+        self.hosts.engines[host].run_box("own", &[]);
+        let there = |world: &Self, host: usize| world.containers(false).iter().filter(|(own, ..)| *own == host).count();
+        assert!(there(self, host) > 0);
+        let asked = self.agent(&["drain", &name, "--dry-run"]).run();
+        assert!(asked.code == Some(0) && asked.output.contains("would be moved from"), "{}", asked.errors);
+        let fewest = std::thread::scope(|scope| {
+            let draining = self.agent(&["drain", &name, "--reason", "new disk"]);
+            let draining = scope.spawn(move || draining.run());
+            let mut fewest = usize::MAX;
+            while !draining.is_finished() {
+                fewest = fewest.min(self.running_units().len());
+            }
+            let drained = draining.join().unwrap();
+            assert_eq!(drained.code, Some(0), "{}", drained.errors);
+            assert!(drained.output.contains("is drained by"), "{}", drained.output);
+            assert!(drained.output.contains("what no stack has stays: own"), "{}", drained.output);
+            assert!(drained.errors.contains("units of stacks left"), "{}", drained.errors);
+            fewest
+        });
+        assert_eq!((there(self, host), there(self, 1 - host), fewest), (0, 4, 4));
+        self.becomes(0, "done");
+        assert_eq!(self.agent(&["uncordon", &name]).run().code, Some(0));
+        self.hosts.engines[host].docker(&["rm", "--force", "own"]);
     }
 
     fn becomes(&mut self, number: usize, state: &str) -> Value {
@@ -218,6 +252,8 @@ fn a_stack_is_brought_up_updated_and_taken_down_while_schedulers_die() {
     world.hosts.engines[host].docker(&["rm", "--force", &name]);
     eventually("it is there again", LIMIT, || (world.running_units().len() == 4).then_some(()));
     world.becomes(0, "done");
+
+    world.drain(1);
 
     let down = world.ask(1, &["down", "shop"]);
     assert!(down.code == Some(0) && down.errors.contains("shop is removed"), "{}{}", down.output, down.errors);

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod cordon;
+mod drain;
 mod folder;
 mod host_list;
 mod hosts;
@@ -20,6 +21,7 @@ mod token;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use cordon::{Cordon, Uncordon};
+pub(crate) use drain::Drain;
 pub(crate) use folder::Rights;
 pub(crate) use hosts::{Hosts, Invites};
 pub(crate) use invite::Invite;

@@ -21,6 +21,12 @@ pub(crate) fn finish(done: Result<String, Failure>) -> ExitCode {
     written.unwrap_or(ExitCode::SUCCESS)
 }
 
+/// Says how far a command is that takes long.
+pub(crate) fn progress(line: &str) {
+    // A closed stderr is not an error.
+    let _ = writeln!(io::stderr(), "{}", printable_lines(line));
+}
+
 /// An error with the file that it is about.
 pub(crate) fn named(path: &Path) -> impl Fn(io::Error) -> Failure {
     move |error| format!("{}: {error}", path.display()).into()

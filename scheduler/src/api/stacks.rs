@@ -148,18 +148,13 @@ pub(super) async fn put(
         }
     };
     let own = app.clone();
-    let working = move |progress: ProgressSender| async move {
-        let put = own.placer.put_stack(&name, &wish, &subject, own.clock).await;
-        note(&own, &name, &subject, "wanted", &put);
-        match put {
-            Ok(_) => {
-                own.starter.ask_for_stack(&name, brought);
-                followed(&own, &name, progress).await
-            }
-            Err(refusal) => refusal.into(),
-        }
+    let (asked, by) = (name.clone(), subject.clone());
+    let putting = async move {
+        let revision = own.placer.put_stack(&asked, &wish, &by, own.clock).await?;
+        own.starter.ask_for_stack(&asked, brought);
+        Ok(revision)
     };
-    answered(&app, streaming, working).await
+    act(app, (name, subject, "wanted"), streaming, putting).await
 }
 
 pub(super) async fn remove(
@@ -180,26 +175,16 @@ pub(super) async fn command(
     command: Command,
 ) -> Response {
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Stack, stack_id(&name)) };
-    let own = app.clone();
-    let working = move |progress: ProgressSender| async move {
-        let name: Text = name.into();
-        let done = own.placer.command_stack(&name, &command, &subject, own.clock).await;
-        let word = match command {
-            Command::Pause => "paused",
-            Command::Resume => "resumed",
-            Command::Confirm => "confirmed",
-            Command::Remove => "removing",
-        };
-        note(&own, &name, &subject, word, &done);
-        match done {
-            Ok(_) => {
-                own.starter.touch_stack(&name);
-                followed(&own, &name, progress).await
-            }
-            Err(refusal) => refusal.into(),
-        }
+    let word = match command {
+        Command::Pause => "paused",
+        Command::Resume => "resumed",
+        Command::Confirm => "confirmed",
+        Command::Remove => "removing",
     };
-    answered(&app, streaming, working).await
+    let (own, name, by) = (app.clone(), Text::from(name), subject.clone());
+    let asked = name.clone();
+    let doing = async move { own.placer.command_stack(&asked, &command, &by, own.clock).await };
+    act(app, (name, subject, word), streaming, doing).await
 }
 
 /// Another number of units: `{"web": 3}`.
@@ -260,10 +245,21 @@ async fn changed<W: Future<Output = Result<u64, Refusal>> + Send + 'static>(
             return reply.into_response();
         }
     };
+    let name = Text::from(name);
+    let changing = change(name.clone(), subject.clone(), value);
+    act(app, (name, subject, word), streaming, changing).await
+}
+
+/// Does what changes a stack and notes it, then reports how far the stack is.
+async fn act(
+    app: Arc<App>,
+    (name, subject, word): (Text, Subject, &'static str),
+    streaming: bool,
+    change: impl Future<Output = Result<u64, Refusal>> + Send + 'static,
+) -> Response {
     let own = app.clone();
     let working = move |progress: ProgressSender| async move {
-        let name: Text = name.into();
-        let done = change(name.clone(), subject.clone(), value).await;
+        let done = change.await;
         note(&own, &name, &subject, word, &done);
         match done {
             Ok(_) => {

@@ -47,7 +47,9 @@ impl Starter {
                 room.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
                 continue;
             }
-            if !is_changing(rollout) || !lacks_units(rollout, world) {
+            let is_left = world.units.iter().any(|unit| unit.service == *name && leaves(unit, world));
+            let is_asked = is_left || is_changing(rollout) && lacks_units(rollout, world);
+            if !is_asked {
                 hopeless.remove(name);
                 continue;
             }
@@ -57,6 +59,9 @@ impl Starter {
             if explained.fits > 0 && !is_pinned(&rollout.wanted) {
                 room.fits_beside.insert(name.clone());
                 hopeless.remove(name);
+                continue;
+            }
+            if !is_changing(rollout) {
                 continue;
             }
             let gone = units_of(world, name);
@@ -85,7 +90,7 @@ impl Starter {
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
     fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
-        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live());
+        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live() && !leaves(unit, world));
         let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
         let request = probe(stack, &rollout.wanted, subject);
         if let Some(Ok(explained)) = request.map(|request| self.placer().explain_request(&request, world.now)) {
@@ -177,6 +182,11 @@ fn probe(stack: &Stack, service: &Service, subject: &Subject) -> Option<Request>
 
 fn is_changing(rollout: &Rollout) -> bool {
     matches!(rollout.stage, Stage::Updating | Stage::RollingBack(_))
+}
+
+/// Whether a unit is to leave its host.
+fn leaves(unit: &Unit, world: &World) -> bool {
+    unit.is_live() && world.leaving.contains(&unit.host)
 }
 
 /// Whether fewer units of the wanted revision are there than are wanted.

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::ledger::stack::{StackRecord, stack_id};
 use crate::lock::lock;
+use crate::place::hosts::Facts;
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
@@ -253,6 +254,7 @@ impl Starter {
         let sees = self.placer().outdated().is_none();
         let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
         let mut world = self.placer().with_any(now, |book| look.world(book, stack, memory));
+        world.leaving = leaving(&inventory);
         let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
         let own = memory.stacks.entry(stack.name.clone()).or_default();
         let known = own.room.take().filter(|(at, _)| now.saturating_sub(*at) < room_time);
@@ -391,6 +393,14 @@ impl Starter {
         });
         false
     }
+}
+
+/// The hosts, by uuid, that are drained, in the predecessor's word. One that says so of itself has its own units leave.
+fn leaving(inventory: &Inventory) -> BTreeSet<Text> {
+    let hosts = inventory.hosts();
+    let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+    let is_drained = |facts: &&Facts| &*facts.state == "deactivating";
+    (0..count).map(|host| hosts.facts(host)).filter(is_drained).map(|facts| facts.uuid.clone()).collect()
 }
 
 fn soonest(due: &mut BTreeMap<Text, Instant>, name: Text, at: Instant) {

@@ -1,0 +1,166 @@
+//! `agent drain`: what stacks have on a host is moved to others.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use etcd::{EtcdClient, EtcdError};
+use live::intents::HostState;
+use process::Failure;
+use tokio::time::{Instant, sleep};
+
+use super::folder::Rights;
+use super::intent;
+use super::names::{host_key, host_name};
+use super::operator::Operator;
+use super::outcome::{json as parsed, progress};
+
+/// Pause between two looks at what is left.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Most names in one line.
+const NAMES_MAX: usize = 5;
+
+/// The label by which schedulers mark containers of stacks. It is for this report alone: what is moved they know themselves.
+const STACK_LABEL: &str = "io.berth.stack";
+
+/// Move what stacks have on a host to other hosts, and wait until it is there
+///
+/// Each unit runs elsewhere before the old one is stopped. What fits on no other host stays; `scheduler stacks` says why. What no stack
+/// has stays too, and is listed. Nothing new is placed on the host, as after `agent cordon`; `agent uncordon` ends it.
+#[derive(clap::Args)]
+pub(crate) struct Drain {
+    /// The host
+    #[arg(value_parser = host_name)]
+    host: String,
+
+    /// Why, for those who are refused the host
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// Return at once, and let the schedulers go on
+    #[arg(short = 'd', long)]
+    detach: bool,
+
+    /// Seconds to wait; the schedulers go on after that [default: without end]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "detach")]
+    timeout: Option<u64>,
+
+    /// Say what would be moved and what would stay, and change nothing
+    #[arg(long, conflicts_with_all = ["detach", "timeout"])]
+    dry_run: bool,
+
+    #[command(flatten)]
+    operator: Operator,
+}
+
+/// What a host has.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Left {
+    /// Units of stacks.
+    units: BTreeSet<String>,
+    /// What no stack has.
+    others: BTreeSet<String>,
+}
+
+impl Drain {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.operator.run(Rights::Operator, async |client| {
+            let host = &self.host;
+            if client.get(host_key(&client.options().prefix, host, "host").as_bytes()).await?.0.is_none() {
+                return Err(format!("no host {host} is there: `agent hosts` lists those that are").into());
+            }
+            let before = Left::on(&client, host).await?;
+            if self.dry_run {
+                return Ok(format!("would be moved from {host}: {}\n{}", names(&before.units), before.stays()));
+            }
+            let said = intent::change(&client, host, |intent| {
+                intent.set_state(HostState::Draining, self.reason.as_deref());
+            })
+            .await?;
+            let described = said.described().unwrap_or_default();
+            if self.detach {
+                return Ok(format!("{host} is {described}\n{}", before.stays()));
+            }
+            let left = self.wait(&client, before).await?;
+            let said =
+                intent::change(&client, host, |intent| intent.set_state(HostState::Drained, self.reason.as_deref()))
+                    .await?;
+            Ok(format!("{host} is {}\n{}", said.described().unwrap_or_default(), left.stays()))
+        })
+    }
+
+    /// Waits until no unit of a stack is left, and says what is.
+    async fn wait(&self, client: &EtcdClient, mut left: Left) -> Result<Left, Failure> {
+        let (host, begun) = (&self.host, Instant::now());
+        loop {
+            if left.units.is_empty() {
+                return Ok(left);
+            }
+            progress(&format!("{host}: {} units of stacks left: {}", left.units.len(), names(&left.units)));
+            loop {
+                if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
+                    let problem =
+                        format!("after {} s {host} still has {}", begun.elapsed().as_secs(), names(&left.units));
+                    return Err(format!(
+                        "{problem}; the schedulers go on, and `scheduler stacks` says what each waits for"
+                    )
+                    .into());
+                }
+                sleep(LOOK).await;
+                let now = Left::on(client, host).await?;
+                if now != left {
+                    left = now;
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl Left {
+    async fn on(client: &EtcdClient, host: &str) -> Result<Self, EtcdError> {
+        let prefix = host_key(&client.options().prefix, host, "containers/");
+        let mut left = Self::default();
+        for pair in client.list(prefix.as_bytes(), false).await?.pairs {
+            let value = parsed(&pair.value);
+            let name = value["name"].as_str().unwrap_or_default().to_owned();
+            if value["state"].as_str() == Some("running") {
+                let is_unit = value["labels"][STACK_LABEL].is_string();
+                if is_unit { &mut left.units } else { &mut left.others }.insert(name);
+            }
+        }
+        Ok(left)
+    }
+
+    /// What no stack has, in words.
+    fn stays(&self) -> String {
+        if self.others.is_empty() {
+            return String::new();
+        }
+        format!("what no stack has stays: {}\n", names(&self.others))
+    }
+}
+
+fn names(all: &BTreeSet<String>) -> String {
+    if all.is_empty() {
+        return "nothing".to_owned();
+    }
+    let first: Vec<String> = all.iter().take(NAMES_MAX).map(|name| model::printable::printable(name, 64)).collect();
+    let more = all.len().saturating_sub(NAMES_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    first.join(", ") + &more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_names_are_a_few_and_a_number() {
+        let all = |count: usize| (0..count).map(|at| format!("c{at}")).collect();
+        assert_eq!(names(&all(0)), "nothing");
+        assert_eq!(names(&all(2)), "c0, c1");
+        assert_eq!(names(&all(7)), "c0, c1, c2, c3, c4 and 2 more");
+    }
+}
