@@ -219,7 +219,7 @@ fn nothing_secret_is_read_through_the_proxy() {
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     for (path, part) in [
-        ("/containers/web/json", "\"Health\":{\"Status\":\"healthy\"}"),
+        ("/containers/web/json", "\"Health\":{\"FailingStreak\":0,\"Log\":[{\"ExitCode\":0}"),
         ("/v1.41/containers/web/json?size=true", "\"IPAddress\""),
         ("/containers/json?all=true", "/web"),
         ("/images/shown/json", "\"a\":\"b\""),
