@@ -26,6 +26,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::backup::{MakeBackup, Restore};
@@ -37,7 +38,7 @@ use crate::cli::place::Place;
 use crate::cli::ps::Ps;
 use crate::cli::rm::Rm;
 use crate::cli::run::Run;
-use crate::cli::stack::change::{Confirm, Down, Pause, Resume, Rollback, Scale};
+use crate::cli::stack::change::{OneStack, Pause, Rollback, Scale};
 use crate::cli::stack::show::{Diff, History, Stacks};
 use crate::cli::stack::up::{Plan, Up};
 use crate::cli::terminal::{print_json, warn};
@@ -68,7 +69,8 @@ pub enum Command {
     /// Have what a file describes run, and stay so
     Up(Up),
     /// Stop and remove all of a stack
-    Down(Down),
+    #[command(after_help = "Volumes with names stay on their hosts.")]
+    Down(OneStack),
     /// Have another number of units of services run
     Scale(Scale),
     /// Go back to an older revision of a stack
@@ -76,9 +78,9 @@ pub enum Command {
     /// Leave a stack as it is until `resume`
     Pause(Pause),
     /// Go on with a stack
-    Resume(Resume),
+    Resume(OneStack),
     /// Remove what an update with `confirm` has left stopped
-    Confirm(Confirm),
+    Confirm(OneStack),
     /// Show stacks, or the units of one
     Stacks(Stacks),
     /// Show the revisions of a stack
@@ -111,12 +113,12 @@ impl Command {
                 Self::Rm(rm) => rm.run().await,
                 Self::Plan(plan) => plan.run().await,
                 Self::Up(up) => up.run().await,
-                Self::Down(down) => down.run().await,
+                Self::Down(down) => down.run(Method::DELETE, "").await,
                 Self::Scale(scale) => scale.run().await,
                 Self::Rollback(rollback) => rollback.run().await,
                 Self::Pause(pause) => pause.run().await,
-                Self::Resume(resume) => resume.run().await,
-                Self::Confirm(confirm) => confirm.run().await,
+                Self::Resume(resume) => resume.run(Method::POST, "/resume").await,
+                Self::Confirm(confirm) => confirm.run(Method::POST, "/confirm").await,
                 Self::Stacks(stacks) => stacks.run().await,
                 Self::History(history) => history.run().await,
                 Self::Diff(diff) => diff.run().await,

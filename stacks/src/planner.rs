@@ -49,7 +49,7 @@ impl<'a> Planner<'a> {
 
     fn rules(&self) -> &'a Update {
         let wanted = &self.rollout.wanted;
-        if matches!(self.rollout.stage, Stage::RollingBack(_)) { &wanted.rollback } else { &wanted.update }
+        if self.is_rolling_back() { &wanted.rollback } else { &wanted.update }
     }
 
     /// The indices that are to have a unit: those in use that are worth most, then the lowest free ones.
@@ -172,8 +172,7 @@ impl<'a> Planner<'a> {
         let service = self.rollout.wanted.name.clone();
         let may = self.rollout.previous.is_some() && self.rules().on_failure == OnFailure::Rollback;
         self.waits = format!("failed: {why}");
-        let is_rollback = matches!(self.rollout.stage, Stage::RollingBack(_));
-        let turn = if may && !is_rollback { Turn::RollBack(why) } else { Turn::Stuck(why) };
+        let turn = if may && !self.is_rolling_back() { Turn::RollBack(why) } else { Turn::Stuck(why) };
         self.plan.turns.push((service, turn));
     }
 
@@ -198,7 +197,7 @@ impl<'a> Planner<'a> {
         for unit in surplus {
             self.plan.steps.push(Step::Remove { id: unit.id.clone() });
         }
-        if self.is_settled() {
+        if self.rollout.stage.is_settled() {
             // Another unit takes the place of one that has ended.
             let ended = |unit: &&Unit| matches!(unit.state, State::Ended(_)) && self.wanted.contains(&unit.index);
             let ended: Vec<Text> = self.new.iter().copied().filter(ended).map(|unit| unit.id.clone()).collect();
@@ -213,7 +212,7 @@ impl<'a> Planner<'a> {
         let rules = self.rules();
         let (batch, total) = (rules.batch as usize, self.new.len() + self.old.len());
         let wanted = self.wanted.len();
-        if matches!(self.rollout.stage, Stage::RollingBack(_)) {
+        if self.is_rolling_back() {
             // What failed serves nobody.
             let failed: Vec<&Unit> = self.old.iter().copied().filter(|unit| !unit.is_healthy()).collect();
             if !failed.is_empty() {
@@ -232,9 +231,9 @@ impl<'a> Planner<'a> {
         let fits = self.world.fits_beside.contains(&self.rollout.wanted.name) && !self.rollout.wanted.global;
         if self.only_leaves() && !fits && self.new.len() < wanted {
             // Nothing is wrong with what runs: it is not stopped before another one runs.
-            let hosts = self.old.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
+            let units = self.old.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
             self.waits = format!(
-                "no other host has room for one more unit, or its volume is here, so {hosts} stays where it is"
+                "no other host has room for one more unit, or its volume is here, so {units} stays where it is"
             );
             return;
         }
@@ -267,12 +266,11 @@ impl<'a> Planner<'a> {
             let surplus = !self.wanted.contains(&unit.index);
             (unit.is_healthy(), !surplus, !replaced(unit), usize::MAX - load, usize::MAX - number(&unit.index))
         });
-        let is_rollback = matches!(self.rollout.stage, Stage::RollingBack(_));
         for unit in old.into_iter().take(count) {
             let id = unit.id.clone();
             // Only what the service was before is something to go back to.
             let was = self.rollout.previous.as_ref().is_some_and(|previous| previous.digest == unit.digest);
-            let keep = was && !is_rollback && unit.is_healthy();
+            let keep = was && !self.is_rolling_back() && unit.is_healthy();
             self.plan.steps.push(if keep { Step::StopKept { id } } else { Step::Remove { id } });
         }
     }
@@ -327,7 +325,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if missing > 0 && self.waits.is_empty() && !(self.is_settled() && self.old.is_empty()) {
+        if missing > 0 && self.waits.is_empty() && !(self.rollout.stage.is_settled() && self.old.is_empty()) {
             self.waits = format!("waits until {missing} of {} are healthy for {monitor} s", self.new.len());
         }
     }
@@ -337,9 +335,8 @@ impl<'a> Planner<'a> {
         self.old.iter().all(|unit| unit.digest == self.rollout.wanted.digest)
     }
 
-    /// Whether nothing changes: what fails now is not the fault of an update.
-    fn is_settled(&self) -> bool {
-        matches!(self.rollout.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_))
+    fn is_rolling_back(&self) -> bool {
+        matches!(self.rollout.stage, Stage::RollingBack(_))
     }
 
     fn finish(&mut self) {

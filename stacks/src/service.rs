@@ -124,6 +124,18 @@ pub enum Stage {
     Stuck(Text),
 }
 
+impl Stage {
+    /// Whether its units become others.
+    pub fn is_changing(&self) -> bool {
+        matches!(self, Self::Updating | Self::RollingBack(_))
+    }
+
+    /// Whether its units are what they are to be, and stay so: what fails now is not the fault of an update.
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::Steady | Self::Unconfirmed | Self::RolledBack(_))
+    }
+}
+
 /// One service on its way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rollout {
@@ -145,12 +157,12 @@ impl Rollout {
     pub fn change(&mut self, wanted: Service) {
         if self.wanted.digest != wanted.digest {
             let old = std::mem::replace(&mut self.wanted, wanted);
-            if matches!(self.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_)) {
+            if self.stage.is_settled() {
                 self.previous = Some(old);
             }
             self.stage = Stage::Updating;
         } else if self.wanted != wanted {
-            if matches!(self.stage, Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_)) {
+            if self.stage.is_settled() {
                 // Another number of units is nothing to go back from to an older revision.
                 self.previous = None;
             }

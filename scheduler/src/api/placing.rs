@@ -32,15 +32,9 @@ pub(super) async fn place(
     request: Request,
 ) -> Response {
     let streaming = wants_progress(&request);
-    let brought = match request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()))
-    {
-        None => RequestCredentials::default(),
-        Some(Ok(brought)) => brought,
-        Some(Err(problem)) => {
-            let expected = "base64 of a JSON map from registries to username and password";
-            let invalid = Invalid::new(REQUEST_HEADER, problem, expected);
-            return malformed(&app, &caller, None, Refusal::from(invalid).into());
-        }
+    let brought = match brought(&request) {
+        Ok(brought) => brought,
+        Err(invalid) => return malformed(&app, &caller, None, Refusal::from(invalid).into()),
     };
     let value = match json(&app, request).await {
         Ok(value) => value,
@@ -70,6 +64,14 @@ pub(super) async fn place(
         }
     };
     answered(&app, streaming, starting).await
+}
+
+/// The credentials for registries that come with a request.
+pub(super) fn brought(request: &Request) -> Result<RequestCredentials, Invalid> {
+    let Some(header) = request.headers().get(REQUEST_HEADER) else { return Ok(RequestCredentials::default()) };
+    RequestCredentials::parse(header.as_bytes()).map_err(|problem| {
+        Invalid::new(REQUEST_HEADER, problem, "base64 of a JSON map from registries to username and password")
+    })
 }
 
 /// The response to what is no request for a placement; notes it, unless it says that it is a dry run.

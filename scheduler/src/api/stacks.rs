@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use crate::api::app::App;
 use crate::api::body::json;
 use crate::api::caller::Caller;
-use crate::api::placing::{answered, wants_progress};
-use crate::api::reply::Reply;
+use crate::api::placing::{answered, brought, wants_progress};
+use crate::api::reply::{Reply, bug};
 use crate::api::routes::{PLANNING, Segment};
 use crate::audit::line::{Action, AuditLine};
 use crate::ledger::stack::stack_id;
@@ -27,7 +27,6 @@ use crate::place::request::limits::{COUNT_MAX, LIST_MAX};
 use crate::stack::store::Command;
 use crate::stack::view::{RevisionView, StackView};
 use crate::stack::wish::{Wish, stack_name};
-use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::subject::Subject;
 
@@ -104,13 +103,13 @@ pub(super) async fn plan(
         Ok(value) => value,
         Err(reply) => return reply,
     };
-    let Ok(_turn) = PLANNING.acquire().await else { return crate::api::reply::bug() };
+    let Ok(_turn) = PLANNING.acquire().await else { return bug() };
     let planning = tokio::task::spawn_blocking(move || {
         let name = stack_name(&name)?;
         let wish = Wish::parse(&name, &value)?;
         app.starter.preview_stack(&name, &wish, &caller.0.unwrap_or_default())
     });
-    planning.await.map_or_else(|_| crate::api::reply::bug(), Reply::from)
+    planning.await.map_or_else(|_| bug(), Reply::from)
 }
 
 pub(super) async fn put(
@@ -121,32 +120,16 @@ pub(super) async fn put(
 ) -> Response {
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Stack, stack_id(&name)) };
     let streaming = wants_to_wait(&request);
-    let header = request.headers().get(REQUEST_HEADER).map(|header| RequestCredentials::parse(header.as_bytes()));
-    let brought = match header {
-        None => RequestCredentials::default(),
-        Some(Ok(brought)) => brought,
-        Some(Err(problem)) => {
-            let expected = "base64 of a JSON map from registries to username and password";
-            let reply = Reply::from(Refusal::from(Invalid::new(REQUEST_HEADER, problem, expected)));
-            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
-            return reply.into_response();
-        }
-    };
-    let parsed = match json(&app, request).await {
-        Ok(value) => stack_name(&name).and_then(|name| Ok((Wish::parse(&name, &value)?, name))),
-        Err(reply) => {
-            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
-            return reply.into_response();
-        }
-    };
-    let (wish, name) = match parsed {
+    let brought = brought(&request).map_err(Refusal::from);
+    let parsed = json(&app, request).await.and_then(|value| {
+        let parse = || Ok::<_, Refusal>((brought?, Wish::parse(&stack_name(&name)?, &value)?));
+        parse().map_err(Reply::from)
+    });
+    let (brought, wish) = match parsed {
         Ok(parsed) => parsed,
-        Err(invalid) => {
-            let reply = Reply::from(Refusal::from(invalid));
-            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
-            return reply.into_response();
-        }
+        Err(reply) => return invalid(&app, &subject, &name, reply),
     };
+    let name = Text::from(name);
     let own = app.clone();
     let (asked, by) = (name.clone(), subject.clone());
     let putting = async move {
@@ -240,14 +223,17 @@ async fn changed<W: Future<Output = Result<u64, Refusal>> + Send + 'static>(
     let streaming = wants_to_wait(&request);
     let value = match json(&app, request).await {
         Ok(value) => value,
-        Err(reply) => {
-            app.note_invalid(Some(&subject), Action::Stack, stack_id(&name), &reply);
-            return reply.into_response();
-        }
+        Err(reply) => return invalid(&app, &subject, &name, reply),
     };
     let name = Text::from(name);
     let changing = change(name.clone(), subject.clone(), value);
     act(app, (name, subject, word), streaming, changing).await
+}
+
+/// The response to a request that was refused as it is written; notes it.
+fn invalid(app: &App, subject: &Subject, name: &str, reply: Reply) -> Response {
+    app.note_invalid(Some(subject), Action::Stack, stack_id(name), &reply);
+    reply.into_response()
 }
 
 /// Does what changes a stack and notes it, then reports how far the stack is.
@@ -285,17 +271,14 @@ async fn followed(app: &App, name: &Text, progress: ProgressSender) -> Reply {
         let view = match app.starter.view_stack(name) {
             Ok(view) => view,
             Err(Refusal::NoStack(_)) => {
-                let detail = last.map(|view| view.detail).unwrap_or_default();
-                let detail = detail.split(';').next().unwrap_or_default();
-                let detail = if detail.starts_with("removed") { detail } else { "" };
+                let detail = last.map(|view| view.undone).unwrap_or_default();
                 let gone = serde_json::json!({ "name": name, "state": "removed", "detail": detail });
                 return Reply::json(StatusCode::OK, &gone);
             }
             Err(refusal) => return refusal.into(),
         };
-        let is_over = view.is_settled() || view.state == "removing" && view.detail.contains("hosts that are away");
         let is_heard = progress.as_ref().is_some_and(|progress| !progress.is_closed());
-        if is_over || !is_heard {
+        if view.is_over || !is_heard {
             return Reply::json(StatusCode::OK, &view);
         }
         for service in &view.services {

@@ -125,15 +125,6 @@ impl Client {
         Ok(self)
     }
 
-    /// Sends a request whose answer is not waited for longer than it takes to note what is wanted.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no answer.
-    pub(crate) async fn ask_at_once(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, String> {
-        self.ask(method, &format!("{path}?detach=true"), body, |_| {}).await
-    }
-
     /// Sends a request; `tell` is called with each line of progress.
     ///
     /// # Errors

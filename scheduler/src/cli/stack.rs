@@ -43,13 +43,8 @@ async fn follow(
     waiting: &Waiting,
 ) -> Outcome {
     let mut teller = Teller::new();
-    let asking = async {
-        if waiting.detach {
-            client.ask_at_once(method, &path, body).await
-        } else {
-            client.ask(method, &path, body, |line| teller.tell(line)).await
-        }
-    };
+    let path = if waiting.detach { path + "?detach=true" } else { path };
+    let asking = client.ask(method, &path, body, |line| teller.tell(line));
     let answer = match waiting.timeout {
         None => Some(asking.await),
         Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), asking).await.ok(),

@@ -18,6 +18,9 @@ const REVISIONS_MAX: usize = 10;
 /// Most bytes of the services of a stack: what is wanted, what was before and one older revision fit into a value of etcd.
 pub(crate) const SERVICES_BYTES_MAX: usize = 256 << 10;
 
+/// What the outcome of a revision begins with that is removed as a whole because a part of it failed.
+pub(crate) const UNDONE: &str = "removed, since ";
+
 /// Most bytes of older revisions; the oldest go first.
 const HISTORY_BYTES_MAX: usize = 384 << 10;
 
@@ -56,6 +59,17 @@ pub(crate) struct StackUnit {
 }
 
 impl StackRecord {
+    /// Who asked for it as it is wanted.
+    pub(crate) fn subject(&self) -> Subject {
+        self.history.last().map(|revision| revision.subject.clone()).unwrap_or_default()
+    }
+
+    /// Why all of it is removed, if nobody asked for that: the first revision failed, and was to be all or nothing.
+    pub(crate) fn undone(&self) -> Option<&Text> {
+        let outcome = &self.history.last().filter(|_| self.stack.removing)?.outcome;
+        outcome.starts_with(UNDONE).then_some(outcome)
+    }
+
     /// Adds a revision, and forgets the oldest ones as far as they are too many or too large.
     pub(crate) fn add(&mut self, revision: StackRevision) {
         if let Some(last) = self.history.last_mut().filter(|last| last.outcome.is_empty()) {

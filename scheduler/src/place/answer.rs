@@ -211,15 +211,19 @@ pub(crate) fn answer_of(id: Text, record: &Record, repeated: bool) -> Placement 
     }
 }
 
-/// The names of the images that a request asks for, container by container.
-fn images(asked: &Map) -> impl Iterator<Item = Option<Text>> {
-    let name = |map: &Map| match map.get("image")? {
+/// The name of the image that a request, or a sidekick of one, asks for.
+pub(crate) fn image_name(map: &Map) -> Option<Text> {
+    match map.get("image")? {
         Value::Map(image) => image.text("name").cloned(),
         other => other.as_text().cloned(),
-    };
+    }
+}
+
+/// The names of the images that a request asks for, container by container.
+fn images(asked: &Map) -> impl Iterator<Item = Option<Text>> {
     let sidekicks = asked.get("sidekicks").and_then(Value::as_list).unwrap_or_default();
-    let sidekicks = sidekicks.iter().map(move |sidekick| sidekick.as_map().and_then(name));
-    std::iter::once(name(asked)).chain(sidekicks)
+    let sidekicks = sidekicks.iter().map(move |sidekick| sidekick.as_map().and_then(image_name));
+    std::iter::once(image_name(asked)).chain(sidekicks)
 }
 
 /// A unit and its place, of a request that was asked like this.

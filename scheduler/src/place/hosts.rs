@@ -158,6 +158,11 @@ impl HostTable {
         self.index.get(uuid).copied()
     }
 
+    /// What a host of this uuid is called; the uuid if it is not there.
+    pub(crate) fn name_of(&self, uuid: &Text) -> Text {
+        self.index(uuid).map_or_else(|| uuid.clone(), |host| self.facts(host).name.clone())
+    }
+
     /// The index of the host that a person means: by uuid, name or number.
     pub(crate) fn find(&self, word: &str) -> Option<u32> {
         let numbered = |facts: &Facts| facts.number.is_some_and(|number| number.to_string() == word);

@@ -70,8 +70,7 @@ impl Starter {
     async fn place_unit(self: &Arc<Self>, placing: &Placing) -> Result<(), String> {
         let Placing { stack, service, index, id, host, subject, brought, .. } = placing;
         let unit = UnitRequest { stack, service, index, id, host: host.as_deref() };
-        let mut request = unit.request().map_err(|wrong| wrong.to_string())?;
-        request.subject = subject.clone();
+        let mut request = unit.request(subject).map_err(|wrong| wrong.to_string())?;
         self.placer().permit(&request).map_err(|refusal| refusal.to_string())?;
         self.complete(&mut request, brought).await;
         let begun = Instant::now();

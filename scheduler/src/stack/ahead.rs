@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Text;
-use stacks::{Rollout, Service, Stack, Stage, State, Unit, World};
+use stacks::{Rollout, Service, Stack, State, Unit, World};
 use tokio_util::sync::CancellationToken;
 
 use crate::place::answer::{Placement, failure};
 use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
 use crate::stack::memory::Room;
-use crate::stack::unit::{UnitRequest, is_pinned};
+use crate::stack::unit::{UnitRequest, any_unit, is_pinned};
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
 use crate::start::pull_ahead::{ImageOutcome, WantedImage};
@@ -48,12 +48,12 @@ impl Starter {
                 continue;
             }
             let is_left = world.units.iter().any(|unit| unit.service == *name && leaves(unit, world));
-            let is_asked = is_left || is_changing(rollout) && lacks_units(rollout, world);
+            let is_asked = is_left || rollout.stage.is_changing() && lacks_units(rollout, world);
             if !is_asked {
                 hopeless.remove(name);
                 continue;
             }
-            let Some(request) = probe(stack, &rollout.wanted, subject) else { continue };
+            let Ok(request) = any_unit(&stack.name, &rollout.wanted, subject) else { continue };
             let Ok(explained) = self.placer().explain_request(&request, world.now) else { continue };
             // Where its volume is there is the old unit.
             if explained.fits > 0 && !is_pinned(&rollout.wanted) {
@@ -61,7 +61,7 @@ impl Starter {
                 hopeless.remove(name);
                 continue;
             }
-            if !is_changing(rollout) {
+            if !rollout.stage.is_changing() {
                 continue;
             }
             let gone = units_of(world, name);
@@ -92,8 +92,8 @@ impl Starter {
         let name = &rollout.wanted.name;
         let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live() && !leaves(unit, world));
         let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
-        let request = probe(stack, &rollout.wanted, subject);
-        if let Some(Ok(explained)) = request.map(|request| self.placer().explain_request(&request, world.now)) {
+        let request = any_unit(&stack.name, &rollout.wanted, subject);
+        if let Ok(Ok(explained)) = request.map(|request| self.placer().explain_request(&request, world.now)) {
             hosts.extend(explained.hosts.into_iter().filter(|host| host.fits).map(|host| host.name));
         }
         hosts
@@ -124,9 +124,7 @@ impl Starter {
             .filter_map(|(index, id)| {
                 let host = place_of(service, index, world, &inventory);
                 let unit = UnitRequest { stack: &stack.name, service, index, id, host: host.as_deref() };
-                let mut request = unit.request().ok()?;
-                request.subject = subject.clone();
-                Some((id.clone(), request))
+                Some((id.clone(), unit.request(subject).ok()?))
             })
             .collect();
         let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
@@ -162,26 +160,12 @@ impl Starter {
         let outcomes = self.pull_ahead(&wanted, brought, &None, stop).await;
         for (one, outcome) in wanted.iter().zip(outcomes) {
             if let ImageOutcome::Failed(error) = outcome {
-                let inventory = self.placer().inventory();
-                let host = inventory.hosts().index(&one.host).map(|host| inventory.hosts().facts(host).name.clone());
-                let host = host.unwrap_or_else(|| one.host.clone());
+                let host = self.placer().inventory().hosts().name_of(&one.host);
                 return Err(format!("image {} did not come to host {host}: {error}", one.image));
             }
         }
         Ok(())
     }
-}
-
-/// A request for one unit, to ask where it fits.
-fn probe(stack: &Stack, service: &Service, subject: &Subject) -> Option<Request> {
-    let id = Text::from("unit");
-    let mut request = UnitRequest { stack: &stack.name, service, index: "1", id: &id, host: None }.request().ok()?;
-    request.subject = subject.clone();
-    Some(request)
-}
-
-fn is_changing(rollout: &Rollout) -> bool {
-    matches!(rollout.stage, Stage::Updating | Stage::RollingBack(_))
 }
 
 /// Whether a unit is to leave its host.

@@ -196,7 +196,7 @@ impl Starter {
             }
             return None;
         }
-        let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
+        let subject = record.subject();
         let wake = self.begin_steps(stack, &world, plan.steps, &subject, stop);
         plan.wake.into_iter().chain(wake).min().map(|at| at.saturating_sub(world.now).max(TOGETHER))
     }
@@ -255,7 +255,7 @@ impl Starter {
         let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
         let mut world = self.placer().with_any(now, |book| look.world(book, stack, memory));
         world.leaving = leaving(&inventory);
-        let subject = record.history.last().map(|revision| revision.subject.clone()).unwrap_or_default();
+        let subject = record.subject();
         let own = memory.stacks.entry(stack.name.clone()).or_default();
         let known = own.room.take().filter(|(at, _)| now.saturating_sub(*at) < room_time);
         let (at, room) = known.unwrap_or_else(|| (now, self.look_for_room(stack, &subject, &world, &mut own.hopeless)));
@@ -286,8 +286,7 @@ impl Starter {
                 _ => unit.map(|unit| &unit.service),
             };
             let rollout = service.and_then(|name| stack.services.iter().find(|rollout| rollout.wanted.name == *name));
-            let is_settled =
-                rollout.is_none_or(|rollout| !matches!(rollout.stage, Stage::Updating | Stage::RollingBack(_)));
+            let is_settled = rollout.is_none_or(|rollout| !rollout.stage.is_changing());
             let (is_busy, not_before, brought) = self.with_stack(&stack.name, |memory| {
                 let full = memory.in_flight.len() >= STEPS_AT_ONCE || memory.in_flight.contains_key(id);
                 let key = match &step {

@@ -70,31 +70,17 @@ impl Starter {
             Err(Refusal::NoStack(_)) => None,
             Err(refusal) => return Err(refusal),
         };
-        let mut stack = before.as_ref().map(|record| record.stack.clone()).unwrap_or_default();
-        stack.name = name.clone();
-        let revision = stack.revision;
+        let revision = before.as_ref().map_or(0, |record| record.stack.revision);
         let old = before.as_ref().filter(|record| !record.stack.removing).map(|record| wanted(&record.stack));
-        let services: Vec<stacks::Service> = wish
-            .services
-            .iter()
-            .map(|one| {
-                let known = old.iter().flatten().find(|service| service.name == one.service.name);
-                let scale = known.filter(|_| !one.has_scale).map_or(one.service.scale, |known| known.scale);
-                stacks::Service { scale, ..one.service.clone() }
-            })
-            .collect();
+        let services = wish.services_for(before.as_ref());
         let differences = differences(old.as_deref().unwrap_or_default(), &services);
         let rules = (wish.prune, wish.atomic);
         // Nothing of it is remembered: any client may ask about any name.
         let mut memory = self.memory_of(name);
-        let record = changed(before.as_ref(), stack, services, rules, subject, now);
+        let record = changed(before.as_ref(), (name, services), rules, subject, now);
         let seen = self.see(record, &mut memory, Duration::ZERO);
         let stack = &seen.record.stack;
         let inventory = self.placer().inventory();
-        let host_name = |uuid: &Text| {
-            let host = inventory.hosts().index(uuid).map(|host| inventory.hosts().facts(host).name.clone());
-            host.unwrap_or_else(|| uuid.clone())
-        };
         let mut previews = Vec::new();
         for rollout in &stack.services {
             let service = &rollout.wanted;
@@ -114,7 +100,7 @@ impl Starter {
                     let own = |unit: &&stacks::Unit| {
                         unit.service == service.name && unit.index == index && unit.is_live() && !unit.host.is_empty()
                     };
-                    let from = seen.world.units.iter().find(own).map(|unit| host_name(&unit.host));
+                    let from = seen.world.units.iter().find(own).map(|unit| inventory.hosts().name_of(&unit.host));
                     let to = answer.placements.first().map(|unit| unit.host.name.clone());
                     UnitPreview { index, from, to, error: answer.error }
                 })

@@ -8,11 +8,11 @@ use stacks::{Rollout, Service, Stack, Stage, Turn};
 use crate::clock::Clock;
 use crate::ledger::draft::TakeOver;
 use crate::ledger::record::Record;
-use crate::ledger::stack::{StackRecord, StackRevision, stack_id};
+use crate::ledger::stack::{StackRecord, StackRevision, UNDONE, stack_id};
 use crate::place::Placer;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
-use crate::stack::unit::UnitRequest;
+use crate::stack::unit::any_unit;
 use crate::stack::wish::Wish;
 use crate::subject::Subject;
 
@@ -64,20 +64,8 @@ impl Placer {
                     format!("stack {name} is at revision {revision}, not {expect}: somebody else has changed it");
                 return Err(Refusal::Taken(problem));
             }
-            let mut stack = before.map(|record| record.stack.clone()).unwrap_or_default();
-            stack.name = name.clone();
-            let scale = |name: &Text| {
-                let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == *name);
-                rollout.map(|rollout| rollout.wanted.scale)
-            };
-            let services = wish.services.iter().map(|one| {
-                let scale = if one.has_scale { None } else { scale(&one.service.name) };
-                Service { scale: scale.unwrap_or(one.service.scale), ..one.service.clone() }
-            });
-            let services: Vec<Service> = services.collect();
-            self.permit_services(name, &services, subject)?;
             let rules = (wish.prune, wish.atomic);
-            Ok(changed(before, stack, services, rules, subject, clock.now()))
+            self.revised(before, (name, wish.services_for(before)), rules, subject, clock.now())
         })
         .await
     }
@@ -102,9 +90,8 @@ impl Placer {
                 let own = found.ok_or_else(|| Refusal::NoStack(format!("{name} with a service {service}").into()))?;
                 own.scale = *scale;
             }
-            self.permit_services(name, &services, subject)?;
             let rules = (false, before.stack.atomic);
-            Ok(changed(Some(before), before.stack.clone(), services, rules, subject, clock.now()))
+            self.revised(Some(before), (name, services), rules, subject, clock.now())
         })
         .await
     }
@@ -134,10 +121,8 @@ impl Placer {
                 let wanted = to.map_or_else(|| "one before".to_owned(), |to| to.to_string());
                 Refusal::NoStack(format!("{name} with revision {wanted}; there are {}", known.join(", ")).into())
             })?;
-            let services = found.services.clone();
-            self.permit_services(name, &services, subject)?;
-            let rules = (true, before.stack.atomic);
-            Ok(changed(Some(before), before.stack.clone(), services, rules, subject, clock.now()))
+            let (services, rules) = (found.services.clone(), (true, before.stack.atomic));
+            self.revised(Some(before), (name, services), rules, subject, clock.now())
         })
         .await
     }
@@ -237,14 +222,19 @@ impl Placer {
         self.settled(id).await
     }
 
-    fn permit_services(&self, stack: &Text, services: &[Service], subject: &Subject) -> Result<(), Refusal> {
-        for service in services {
-            let id = Text::from("unit");
-            let mut request = UnitRequest { stack, service, index: "1", id: &id, host: None }.request()?;
-            request.subject = subject.clone();
-            self.permit(&request)?;
+    /// A stack of which these services are wanted, if the subject may have each.
+    fn revised(
+        &self,
+        before: Option<&StackRecord>,
+        (name, services): (&Text, Vec<Service>),
+        rules: (bool, bool),
+        subject: &Subject,
+        now: Duration,
+    ) -> Result<StackRecord, Refusal> {
+        for service in &services {
+            self.permit(&any_unit(name, service, subject)?)?;
         }
-        Ok(())
+        Ok(changed(before, (name, services), rules, subject, now))
     }
 
     /// Whether the policy allows a subject to do something with a stack as a whole.
@@ -267,13 +257,14 @@ fn same_services(one: &[Service], other: &[Service]) -> bool {
 /// A stack of which these services are wanted.
 pub(crate) fn changed(
     before: Option<&StackRecord>,
-    mut stack: Stack,
-    services: Vec<Service>,
+    (name, services): (&Text, Vec<Service>),
     (prune, atomic): (bool, bool),
     subject: &Subject,
     now: Duration,
 ) -> StackRecord {
     let mut history = before.map(|record| record.history.clone()).unwrap_or_default();
+    let mut stack =
+        before.map_or_else(|| Stack { name: name.clone(), ..Stack::default() }, |record| record.stack.clone());
     let last = history.last().map(|revision| &revision.services);
     let is_new = stack.removing || last.is_none_or(|last| !same_services(last, &services));
     let mut old = std::mem::take(&mut stack.services);
@@ -340,7 +331,7 @@ fn undo_all(record: &mut StackRecord, why: &str) {
     let Some(good) = good.map(|revision| revision.services.clone()) else {
         record.stack.removing = true;
         if let Some(last) = record.history.last_mut() {
-            last.outcome = format!("removed, since {why}").into();
+            last.outcome = format!("{UNDONE}{why}").into();
         }
         return;
     };
@@ -370,7 +361,7 @@ fn note_outcome(record: &mut StackRecord) {
         }
     }
     if let (Some(last), Some(outcome)) = (record.history.last_mut(), outcome)
-        && !last.outcome.starts_with("removed")
+        && !last.outcome.starts_with(UNDONE)
     {
         last.outcome = outcome.into();
     }
@@ -391,8 +382,7 @@ mod tests {
     }
 
     fn next(before: Option<&StackRecord>, images: &[(&str, &str)], atomic: bool) -> StackRecord {
-        let stack = before.map(|record| record.stack.clone()).unwrap_or_default();
-        changed(before, stack, services(images), (false, atomic), &Subject::own(), NOW)
+        changed(before, (&"shop".into(), services(images)), (false, atomic), &Subject::own(), NOW)
     }
 
     fn finish(record: &mut StackRecord) {

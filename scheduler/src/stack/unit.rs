@@ -4,7 +4,9 @@ use model::{Map, Text, Value};
 use stacks::Service;
 
 use crate::ledger::stack::StackUnit;
+use crate::place::invalid::Invalid;
 use crate::place::request::{GLOBAL_LABEL, Request};
+use crate::subject::Subject;
 
 /// Labels of the containers of units, for people and programs; nothing here believes them.
 pub(crate) const STACK_LABEL: &str = "io.berth.stack";
@@ -67,12 +69,16 @@ impl UnitRequest<'_> {
         service.with(changes)
     }
 
-    /// The request.
-    pub(crate) fn request(&self) -> Result<Request, crate::place::invalid::Invalid> {
-        let mut request = Request::parse_new(&self.asked().into())?;
-        request.unit = Some(self.unit());
-        Ok(request)
+    /// The request, as this subject asks for it.
+    pub(crate) fn request(&self, subject: &Subject) -> Result<Request, Invalid> {
+        let request = Request::parse_new(&self.asked().into())?;
+        Ok(Request { unit: Some(self.unit()), subject: subject.clone(), ..request })
     }
+}
+
+/// The request of any unit of a service, to ask what is true of all.
+pub(crate) fn any_unit(stack: &str, service: &Service, subject: &Subject) -> Result<Request, Invalid> {
+    UnitRequest { stack, service, index: "1", id: &"unit".into(), host: None }.request(subject)
 }
 
 /// A sidekick whose primary container is called otherwise.

@@ -5,6 +5,8 @@ use serde::Serialize;
 use stacks::{Phase, Rollout, Stage, State, Unit, World};
 
 use crate::ledger::stack::StackRevision;
+use crate::place::answer::image_name;
+use crate::place::hosts::HostTable;
 use crate::place::refusal::Refusal;
 use crate::stack::keeper::Seen;
 use crate::stack::memory::{Images, StackMemory};
@@ -26,6 +28,12 @@ pub(crate) struct StackView {
     /// Services that are not in the stack any more and have units.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) orphans: Vec<Text>,
+    /// Why a revision is removed as a whole; empty if a person asked for that, or nothing is removed.
+    #[serde(skip)]
+    pub(crate) undone: Text,
+    /// Whether nothing is to be waited for any more.
+    #[serde(skip)]
+    pub(crate) is_over: bool,
 }
 
 /// A service and its units.
@@ -87,13 +95,6 @@ pub(crate) struct RevisionService {
     pub(crate) revision: Text,
 }
 
-impl StackView {
-    /// Whether nothing is to be waited for any more.
-    pub(crate) fn is_settled(&self) -> bool {
-        matches!(self.state, "done" | "unconfirmed" | "rolled_back" | "stuck" | "paused")
-    }
-}
-
 impl Starter {
     /// A stack as clients see it.
     ///
@@ -103,11 +104,7 @@ impl Starter {
     pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
         let seen = self.see_stack(name)?;
         let inventory = self.placer().inventory();
-        let host_name = |uuid: &Text| {
-            let host = inventory.hosts().index(uuid).map(|host| inventory.hosts().facts(host).name.clone());
-            host.unwrap_or_else(|| uuid.clone())
-        };
-        Ok(self.with_stack(name, |memory| view(&seen, memory, &host_name)))
+        Ok(self.with_stack(name, |memory| view(&seen, memory, inventory.hosts())))
     }
 
     /// The revisions of a stack, the newest first.
@@ -124,7 +121,7 @@ impl Starter {
 fn revision_view(revision: &StackRevision) -> RevisionView {
     let service = |service: &stacks::Service| RevisionService {
         name: service.name.clone(),
-        image: image(service),
+        image: image_name(&service.request),
         scale: service.scale,
         revision: service.digest.clone(),
     };
@@ -137,52 +134,48 @@ fn revision_view(revision: &StackRevision) -> RevisionView {
     }
 }
 
-/// The image of a service's first container.
-pub(crate) fn image(service: &stacks::Service) -> Option<Text> {
-    match service.request.get("image")? {
-        model::Value::Map(image) => image.text("name").cloned(),
-        other => other.as_text().cloned(),
-    }
-}
-
-fn view(seen: &Seen, memory: &StackMemory, host_name: &dyn Fn(&Text) -> Text) -> StackView {
+fn view(seen: &Seen, memory: &StackMemory, hosts: &HostTable) -> StackView {
     let Seen { record, world, plan } = seen;
     let stack = &record.stack;
     let services: Vec<ServiceView> = stack
         .services
         .iter()
         .zip(&plan.phases)
-        .map(|(rollout, phase)| service_view(rollout, phase, world, memory, host_name))
+        .map(|(rollout, phase)| service_view(rollout, phase, world, memory, hosts))
         .collect();
     let (state, detail) = state_of(seen, memory, &services);
-    let last = record.history.last();
+    let is_away = stack.removing && are_away(&world.units);
     StackView {
         name: stack.name.clone(),
         revision: stack.revision,
         state,
         detail,
-        subject: last.map(|revision| revision.subject.to_string()).unwrap_or_default(),
+        subject: record.subject().to_string(),
         services,
         orphans: plan.orphans.clone(),
+        undone: record.undone().cloned().unwrap_or_default(),
+        is_over: is_away || matches!(state, "done" | "unconfirmed" | "rolled_back" | "stuck" | "paused"),
     }
+}
+
+/// Whether there are units, and all of them are on hosts that are away.
+fn are_away(units: &[Unit]) -> bool {
+    !units.is_empty() && units.iter().all(|unit| unit.state == State::Evicted)
 }
 
 fn state_of(seen: &Seen, memory: &StackMemory, services: &[ServiceView]) -> (&'static str, String) {
     let stack = &seen.record.stack;
     let outcome = seen.record.history.last().map(|revision| revision.outcome.to_string()).unwrap_or_default();
     if stack.removing {
-        let left: Vec<&Unit> = seen.world.units.iter().collect();
-        let away = left.iter().filter(|unit| unit.state == State::Evicted).count();
-        let ids: Vec<String> = left.iter().take(3).map(|unit| unit.id.to_string()).collect();
-        let detail = if away > 0 && away == left.len() {
-            format!(
-                "{} on hosts that are away: removed when those are back, or given up by `scheduler rm --force`",
-                ids.join(", ")
-            )
+        let left = &seen.world.units;
+        let detail = if are_away(left) {
+            let ids: Vec<&str> = left.iter().take(3).map(|unit| &*unit.id).collect();
+            let ids = ids.join(", ");
+            format!("{ids} on hosts that are away: removed when those are back, or given up by `scheduler rm --force`")
         } else {
             format!("{} units left", left.len())
         };
-        return ("removing", if outcome.starts_with("removed") { format!("{outcome}; {detail}") } else { detail });
+        return ("removing", seen.record.undone().map_or_else(|| detail.clone(), |why| format!("{why}; {detail}")));
     }
     if let Some(why) = &memory.halted {
         return ("waiting", why.clone());
@@ -192,7 +185,7 @@ fn state_of(seen: &Seen, memory: &StackMemory, services: &[ServiceView]) -> (&'s
     }
     let stages = || stack.services.iter().map(|rollout| &rollout.stage);
     let is_at_work = !memory.in_flight.is_empty() || !seen.plan.is_empty();
-    if stages().any(|stage| matches!(stage, Stage::Updating | Stage::RollingBack(_))) {
+    if stages().any(Stage::is_changing) {
         return ("updating", String::new());
     }
     if stages().any(|stage| matches!(stage, Stage::Stuck(_))) {
@@ -219,7 +212,7 @@ fn service_view(
     phase: &Phase,
     world: &World,
     memory: &StackMemory,
-    host_name: &dyn Fn(&Text) -> Text,
+    hosts: &HostTable,
 ) -> ServiceView {
     let service = &rollout.wanted;
     let (stage, why) = match &rollout.stage {
@@ -241,11 +234,11 @@ fn service_view(
         waits = format!("unit {index} is tried again in {seconds} s: {}", retry.why);
     }
     let own = world.units.iter().filter(|unit| unit.service == service.name);
-    let mut units: Vec<UnitView> = own.map(|unit| unit_view(unit, service, host_name)).collect();
+    let mut units: Vec<UnitView> = own.map(|unit| unit_view(unit, service, hosts)).collect();
     units.sort_by_key(|unit| (unit.index.parse::<u32>().unwrap_or(u32::MAX), unit.index.clone(), unit.id.clone()));
     ServiceView {
         name: service.name.clone(),
-        image: image(service),
+        image: image_name(&service.request),
         stage,
         why: why.cloned(),
         wanted: phase.wanted,
@@ -255,7 +248,7 @@ fn service_view(
     }
 }
 
-fn unit_view(unit: &Unit, service: &stacks::Service, host_name: &dyn Fn(&Text) -> Text) -> UnitView {
+fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostTable) -> UnitView {
     let (state, why) = match &unit.state {
         State::Starting => ("starting", None),
         State::Healthy(_) => ("healthy", None),
@@ -272,7 +265,7 @@ fn unit_view(unit: &Unit, service: &stacks::Service, host_name: &dyn Fn(&Text) -
     UnitView {
         id: unit.id.clone(),
         index: unit.index.clone(),
-        host: if unit.host.is_empty() { Text::default() } else { host_name(&unit.host) },
+        host: if unit.host.is_empty() { Text::default() } else { hosts.name_of(&unit.host) },
         state,
         why: why.cloned(),
         revision: unit.digest.clone(),

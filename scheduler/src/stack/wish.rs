@@ -3,11 +3,12 @@
 use model::{Map, Text, Value};
 use stacks::Service;
 
-use crate::ledger::stack::SERVICES_BYTES_MAX;
+use crate::ledger::stack::{SERVICES_BYTES_MAX, StackRecord};
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
 use crate::place::request::limits::ID_MAX;
-use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL, UnitRequest, is_pinned};
+use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL, any_unit, is_pinned};
+use crate::subject::Subject;
 
 /// Most services of a stack.
 const SERVICES_MAX: usize = 256;
@@ -51,6 +52,20 @@ fn plain(name: &str) -> Option<Text> {
 }
 
 impl Wish {
+    /// The services as they would be wanted of a stack: as many units as there are where the client does not say.
+    pub(crate) fn services_for(&self, before: Option<&StackRecord>) -> Vec<Service> {
+        let rollouts = before.map(|record| &record.stack.services);
+        let scale = |name: &Text| {
+            let known = rollouts.into_iter().flatten().find(|rollout| rollout.wanted.name == *name);
+            known.map(|rollout| rollout.wanted.scale)
+        };
+        let service = |one: &WantedService| {
+            let kept = if one.has_scale { None } else { scale(&one.service.name) };
+            Service { scale: kept.unwrap_or(one.service.scale), ..one.service.clone() }
+        };
+        self.services.iter().map(service).collect()
+    }
+
     /// The wish in a body.
     ///
     /// # Errors
@@ -111,8 +126,7 @@ fn wanted(stack: &str, map: &Map) -> Result<WantedService, Invalid> {
     let mut service = parsed.map_err(|wrong| Invalid::new(wrong.field, wrong.problem, wrong.expected))?;
     service.name = plain(&service.name)
         .ok_or_else(|| Invalid::new("service", format!("found {:?}", service.name), EXPECTED_NAME))?;
-    let (id, index) = (Text::from("unit"), "1");
-    let request = UnitRequest { stack, service: &service, index, id: &id, host: None }.request()?;
+    let request = any_unit(stack, &service, &Subject::default())?;
     let globals = crate::place::request::Request::parse(&service.request.clone().into())?;
     service.global |= globals.global;
     service.job |= request.members[0].run.restart.as_deref() == Some("no");

@@ -94,9 +94,7 @@ impl Starter {
         if !wanted.always && docker.has_image(&wanted.image).await? {
             return Ok(ImageOutcome::Present);
         }
-        let inventory = self.placer.inventory();
-        let host = inventory.hosts().index(&wanted.host).map(|host| inventory.hosts().facts(host).name.clone());
-        let host = host.unwrap_or_else(|| wanted.host.clone());
+        let host = self.placer.inventory().hosts().name_of(&wanted.host);
         let say = |info| send_progress(progress, Progress::of_image(&host, &wanted.image, info));
         say(bollard::models::CreateImageInfo { status: Some("waiting".to_owned()), ..Default::default() });
         let _turn = docker.turn_to_pull().await;

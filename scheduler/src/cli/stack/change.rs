@@ -8,10 +8,9 @@ use crate::cli::client::Ask;
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::{Failure, Outcome, client};
 
-/// `down`.
+/// The arguments of `down`, `resume` and `confirm`.
 #[derive(Args, Debug)]
-#[command(after_help = "Volumes with names stay on their hosts.")]
-pub struct Down {
+pub struct OneStack {
     /// Name of the stack
     stack: String,
     #[command(flatten)]
@@ -55,32 +54,10 @@ pub struct Pause {
     pub(in crate::cli) ask: Ask,
 }
 
-/// `resume`.
-#[derive(Args, Debug)]
-pub struct Resume {
-    /// Name of the stack
-    stack: String,
-    #[command(flatten)]
-    waiting: Waiting,
-    #[command(flatten)]
-    pub(in crate::cli) ask: Ask,
-}
-
-/// `confirm`.
-#[derive(Args, Debug)]
-pub struct Confirm {
-    /// Name of the stack
-    stack: String,
-    #[command(flatten)]
-    waiting: Waiting,
-    #[command(flatten)]
-    pub(in crate::cli) ask: Ask,
-}
-
-impl Down {
-    pub(in crate::cli) async fn run(self) -> Outcome {
+impl OneStack {
+    pub(in crate::cli) async fn run(self, method: Method, rest: &str) -> Outcome {
         let client = client(&self.ask)?;
-        follow(&client, (Method::DELETE, path_of(&self.stack, "")), None, &self.ask, &self.waiting).await
+        follow(&client, (method, path_of(&self.stack, rest)), None, &self.ask, &self.waiting).await
     }
 }
 
@@ -117,19 +94,5 @@ impl Pause {
         let client = client(&self.ask)?;
         let waiting = Waiting { detach: false, timeout: None };
         follow(&client, (Method::POST, path_of(&self.stack, "/pause")), None, &self.ask, &waiting).await
-    }
-}
-
-impl Resume {
-    pub(in crate::cli) async fn run(self) -> Outcome {
-        let client = client(&self.ask)?;
-        follow(&client, (Method::POST, path_of(&self.stack, "/resume")), None, &self.ask, &self.waiting).await
-    }
-}
-
-impl Confirm {
-    pub(in crate::cli) async fn run(self) -> Outcome {
-        let client = client(&self.ask)?;
-        follow(&client, (Method::POST, path_of(&self.stack, "/confirm")), None, &self.ask, &self.waiting).await
     }
 }

@@ -1,5 +1,7 @@
 //! `stacks`, `history` and `diff`.
 
+use std::time::Duration;
+
 use clap::Args;
 use hyper::Method;
 use process::table::table;
@@ -9,6 +11,7 @@ use crate::cli::client::Ask;
 use crate::cli::stack::{path_of, shown};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list, row, word};
+use crate::place::answer::rfc3339;
 use crate::place::request::limits::ID_MAX;
 
 /// `stacks`.
@@ -122,7 +125,7 @@ impl History {
                 })
                 .collect();
             let outcome = revision["outcome"].as_str().filter(|text| !text.is_empty()).unwrap_or("under way");
-            let made = model_time(revision["made"].as_u64().unwrap_or_default());
+            let made = rfc3339(Duration::from_millis(revision["made"].as_u64().unwrap_or_default()));
             rows.push(row([
                 &word(&revision["revision"]),
                 &made,
@@ -134,11 +137,6 @@ impl History {
         print(&table(&rows, ID_MAX));
         Ok(true)
     }
-}
-
-/// A time in ms since 1970 as RFC 3339 writes it.
-fn model_time(ms: u64) -> String {
-    crate::place::answer::rfc3339(std::time::Duration::from_millis(ms))
 }
 
 impl Diff {
