@@ -339,7 +339,7 @@ fn what_haproxy_refuses_and_what_fails_changes_nothing_else() {
     let mut balancer = Balancer::haproxy(&file, folder.path(), &[]);
     let Balancer::Haproxy(agent) = &mut balancer else { unreachable!() };
     eventually("it follows again", LIMIT, || body(proxy, "e.example.org", "/").filter(|body| body == "b"));
-    // It begins anew with each reload, and does not answer meanwhile.
+    // It restarts with each reload, and does not answer meanwhile.
     let answering = eventually("it answers", LIMIT, || Some(pid_of_master(&socket)).filter(|pid| !pid.is_empty()));
     assert_eq!(answering, master, "by a reload of the same HAProxy");
     agent.stop();

@@ -125,7 +125,7 @@ fn lock(folder: &Path) -> Result<File, Failure> {
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
             let _ = File::open(&path).and_then(|mut file| file.read_to_string(&mut pid));
-            return Err(format!("{} is kept by process {} already", folder.display(), pid.trim()).into());
+            return Err(format!("process {1} uses {0} already", folder.display(), pid.trim()).into());
         }
         Err(TryLockError::Error(error)) => return Err(wrong(error).into()),
     }

@@ -36,7 +36,7 @@ const CERTIFICATES_INTERVAL: Duration = Duration::from_secs(2);
 /// Time between two looks whether the sessions of members that are stopping have ended.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Time between two looks at a HAProxy that is nobody's child.
+/// Time between two looks at a HAProxy that another process started.
 const ADOPTED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Least time between two reloads: each leaves a worker behind until its connections have ended.
@@ -51,7 +51,7 @@ const HEADER: &str = "# Written by berth";
 /// Most lines about one change that are logged.
 const LOGGED_MAX: usize = 20;
 
-/// What HAProxy was told last.
+/// The configuration that HAProxy has.
 #[derive(Debug, Default)]
 struct Applied {
     text: String,
@@ -93,7 +93,7 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// Fails if there is a configuration of somebody else.
+    /// Fails if there is a configuration that Berth has not written.
     #[expect(clippy::too_many_arguments, reason = "each is another thing, and there is one caller")]
     pub(crate) fn new(
         folder: &Path,
@@ -230,7 +230,7 @@ impl Keeper {
         }
         let idle = if draining { self.idle().await? } else { BTreeSet::new() };
         let before = self.applied.as_ref().map(|applied| applied.slots.clone()).unwrap_or_default();
-        // Zero is the age of a slot that nobody had.
+        // Zero is the age of a slot that was never used.
         let now = self.started.elapsed() + Duration::from_secs(1);
         let slots = before.following(&plan, now, &idle);
         let made = Configuration::of(&plan, at, &self.options, &slots);
@@ -297,8 +297,11 @@ impl Keeper {
     }
 
     async fn ask(&self, line: &str) -> Result<String, Failure> {
-        let path = self.proxy.worker.path().display();
-        self.proxy.worker.ask(line).await.map_err(|error| format!("HAProxy does not answer at {path}: {error}").into())
+        self.proxy.worker.ask(line).await.map_err(|error| self.unanswered(&error))
+    }
+
+    fn unanswered(&self, error: &std::io::Error) -> Failure {
+        format!("HAProxy does not answer at {}: {error}", self.proxy.worker.path().display()).into()
     }
 
     /// Members alone differ: says so at the socket, and writes it down for the next start.
@@ -308,18 +311,17 @@ impl Keeper {
         let differs = applied.text != text;
         let skeleton = std::mem::take(&mut applied.skeleton);
         *applied = Applied { text, skeleton, slots };
-        // Whatever becomes of the commands: the file has what is wanted, and the comparison repairs what is not.
-        self.check = self.check.min(if commands.is_empty() { self.check } else { Instant::now() });
+        // If commands fail, the file still has what is wanted, and the comparison repairs the rest.
+        if !commands.is_empty() {
+            self.check = self.check.min(Instant::now());
+        }
         let said = if commands.is_empty() { Ok(Vec::new()) } else { self.proxy.worker.command(&commands).await };
         if differs {
             self.write().await?;
         }
         match said {
             Ok(wrong) => self.log_new(&wrong),
-            Err(error) => {
-                let path = self.proxy.worker.path().display();
-                return Err(format!("HAProxy does not answer at {path}: {error}").into());
-            }
+            Err(error) => return Err(self.unanswered(&error)),
         }
         if !commands.is_empty() {
             self.compare().await?;
@@ -430,7 +432,7 @@ impl Keeper {
             let seen = servers(&self.ask("show servers state").await?);
             let left = self.applied.as_ref().map_or(0, |applied| applied.slots.repair(&seen).len());
             if left > 0 {
-                return Err(format!("HAProxy does not do what it is told: {left} servers differ").into());
+                return Err(format!("HAProxy does not apply commands: {left} servers differ").into());
             }
         }
         self.check = Instant::now() + CHECK_INTERVAL;
@@ -438,9 +440,7 @@ impl Keeper {
     }
 
     async fn ask_all(&self, commands: &[String]) -> Result<Vec<String>, Failure> {
-        let path = self.proxy.worker.path().display();
-        let said = self.proxy.worker.command(commands).await;
-        said.map_err(|error| format!("HAProxy does not answer at {path}: {error}").into())
+        self.proxy.worker.command(commands).await.map_err(|error| self.unanswered(&error))
     }
 
     /// Certificates that were renewed are used from now on; the running HAProxy takes them without a reload.

@@ -231,7 +231,7 @@ impl Proxy {
                 )
                 .into());
             }
-            // It begins anew, and may end the connection in any way.
+            // It restarts itself, and may end the connection in any way.
             Ok(_) | Err(_) => {}
         }
         self.until_served(before).await
