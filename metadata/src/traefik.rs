@@ -3,7 +3,7 @@
 //! Traefik asks again and again over one connection; an answer is held until it is another one. It applies whatever it gets, so
 //! that only a plan of a known balancer is ever answered with 200.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::lb::{LbPlan, Viewpoint, find, traefik};
@@ -62,22 +62,35 @@ impl Balancer {
 
 /// What a connection was answered last.
 #[derive(Debug, Default)]
-pub(crate) struct LastAnswer(AtomicU64);
+pub(crate) struct LastAnswer(Mutex<Option<Fingerprint>>);
 
 impl LastAnswer {
     /// Whether this is another answer.
     pub(crate) fn differs(&self, body: &str) -> bool {
-        self.0.load(Ordering::Relaxed) != stands_for(body)
+        *self.last() != Some(Fingerprint::of(body))
     }
 
     /// This is sent now.
     pub(crate) fn set(&self, body: &str) {
-        self.0.store(stands_for(body), Ordering::Relaxed);
+        *self.last() = Some(Fingerprint::of(body));
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Fingerprint>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A number that two bodies have in common by chance only; 0 is that of none.
-fn stands_for(body: &str) -> u64 {
-    let text = Fingerprint::of(&body).to_string();
-    u64::from_str_radix(text.get(..16).unwrap_or_default(), 16).unwrap_or_default().max(1)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_answer_that_was_sent_last_is_held_back() {
+        let last = LastAnswer::default();
+        assert!(last.differs("a") && last.differs(""));
+        last.set("a");
+        assert!(!last.differs("a") && last.differs("b"));
+        last.set("b");
+        assert!(!last.differs("b") && last.differs("a"));
+    }
 }
