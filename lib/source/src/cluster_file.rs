@@ -30,7 +30,7 @@ impl ClusterFile {
             return Err(FormatError::new(problem));
         }
         self.ending = Some(reading.ending);
-        let changed = publish(&self.snapshots, reading.snapshot);
+        let changed = publish_read(&self.snapshots, reading.snapshot);
         Ok(Accepted { defects: reading.defects, beside, changed })
     }
 }
@@ -86,14 +86,28 @@ fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
 }
 
 /// Publishes `snapshot` unless it equals the current one; returns whether it did.
+///
+/// The snapshot is made of the one before by changes, and shares with it what stayed. One that was read as a whole shares
+/// nothing: see [`publish_read`].
 pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
-    let before = snapshots.load_full();
-    let first = snapshots.revision() == crate::store::Revision::NONE;
-    if !first && *before == snapshot {
-        return false;
+    let is_new = snapshots.revision() == crate::store::Revision::NONE || *snapshots.load_full() != snapshot;
+    if is_new {
+        drop(snapshots.publish(Arc::new(snapshot)));
     }
-    drop(snapshots.publish(Arc::new(snapshot.succeeding(&before))));
-    true
+    is_new
+}
+
+/// [`publish`] for a snapshot that was read as a whole: it shares with the current one what stayed.
+///
+/// That compares all of both, and costs as much. What is made by changes must not come here: it would share less and less with
+/// what is published, so that each comparison would cost the whole again.
+pub(crate) fn publish_read(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
+    let before = snapshots.load_full();
+    let is_new = snapshots.revision() == crate::store::Revision::NONE || *before != snapshot;
+    if is_new {
+        drop(snapshots.publish(Arc::new(snapshot.succeeding(&before))));
+    }
+    is_new
 }
 
 #[cfg(test)]
@@ -141,6 +155,25 @@ mod tests {
         assert!(accept("containers:\n- name: a\n"));
         assert!(!accept("# only a comment\ncontainers:\n- name: a\n"));
         assert!(accept("containers:\n- name: b\n"));
+    }
+
+    #[test]
+    fn what_is_made_by_changes_is_published_as_it_is_and_what_is_read_shares_what_stayed() {
+        let store = Store::new(Snapshot::default());
+        let read = |names: [&str; 2]| {
+            let object = |name: &str| format!("- name: {name}\n  uuid: {name}\n");
+            let text = format!("containers:\n{}", names.map(object).concat());
+            format::read(&text).unwrap().snapshot
+        };
+        assert!(publish_read(&store, read(["a", "b"])));
+        let first = store.load_full();
+        assert!(!publish_read(&store, read(["a", "b"])) && Arc::ptr_eq(&first, &store.load_full()));
+        assert!(publish_read(&store, read(["a", "c"])));
+        assert!(Arc::ptr_eq(&first.containers["a"], &store.load().containers["a"]));
+        let mut changed = Snapshot::clone(&store.load());
+        changed.containers.remove("a");
+        assert!(publish(&store, changed.clone()) && !publish(&store, changed.clone()));
+        assert!(store.load().containers.ptr_eq(&changed.containers));
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl StoredSnapshot {
         }
         if let Some(snapshot) = self.state.as_ref().and_then(StateDir::load) {
             info!(containers = snapshot.containers.len(), "serving the snapshot stored on disk");
-            cluster_file::publish(&self.snapshots, snapshot);
+            cluster_file::publish_read(&self.snapshots, snapshot);
         }
     }
 }

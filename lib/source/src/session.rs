@@ -123,7 +123,7 @@ async fn publish(snapshots: &Arc<Store<Snapshot>>, snapshot: Snapshot, whole: bo
     let store = snapshots.clone();
     let publishing = move || {
         if whole {
-            cluster_file::publish(&store, snapshot);
+            cluster_file::publish_read(&store, snapshot);
         } else {
             drop(store.publish(Arc::new(snapshot)));
         }

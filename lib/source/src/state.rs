@@ -24,7 +24,7 @@ const FILE: &str = "snapshot.ndjson";
 
 /// After a save nothing is saved for this many times what it took, so that storing state stays a small part of the work;
 /// within bounds, so that a disk that hung for a minute is not waited for twice.
-const REST: u32 = 20;
+const REST: u32 = 50;
 const REST_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
 /// How long nothing is saved after a save that took so long.

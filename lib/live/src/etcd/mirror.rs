@@ -65,7 +65,6 @@ struct Part {
     shown: Option<Map>,
     defects: Vec<Defect>,
     clock: Option<Defect>,
-    absent: Option<Absent>,
     /// How long its keys stay without it.
     lease: Option<Duration>,
 }
@@ -82,6 +81,8 @@ pub(super) struct KeyMirror {
     prefix: Text,
     lease: Duration,
     parts: HashMap<PartId, Part>,
+    /// Those of the parts that are shown although their keys are gone.
+    absent: HashMap<PartId, Absent>,
     foreign: BTreeMap<Vec<u8>, Defect>,
     /// Parts that may have to be published.
     touched: HashSet<PartId>,
@@ -101,6 +102,7 @@ impl KeyMirror {
             prefix,
             lease,
             parts: HashMap::new(),
+            absent: HashMap::new(),
             foreign: BTreeMap::new(),
             touched: HashSet::new(),
             foreign_touched: false,
@@ -113,8 +115,8 @@ impl KeyMirror {
 
     /// Takes a document for what its part published last, before etcd has answered.
     pub(super) fn restore(&mut self, id: PartId, document: Map) {
-        let absent = Some(Absent { wait: self.lease + RETURN_GRACE, until: None });
-        self.parts.insert(id, Part { shown: Some(document), absent, ..Part::default() });
+        self.absent.insert(id.clone(), Absent { wait: self.lease + RETURN_GRACE, until: None });
+        self.parts.insert(id, Part { shown: Some(document), ..Part::default() });
     }
 
     /// What was restored, to be published.
@@ -183,7 +185,7 @@ impl KeyMirror {
             let published = value.as_ref().map(Published::read).unwrap_or_default();
             part.clock = clock.and_then(|clock| clock_defect(&id, &published, clock));
             part.lease = (1..=LEASE_MAX).contains(&published.lease).then(|| seconds(published.lease));
-            part.absent = None;
+            self.absent.remove(&id);
             if published.leaving {
                 self.going.insert(id.clone());
             } else {
@@ -233,7 +235,10 @@ impl KeyMirror {
                 }
                 // The container is well again, or this checker is gone.
                 PartId::Override(..) => drop(self.going.insert(id.clone())),
-                PartId::Host(_) => part.absent = Some(Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) }),
+                PartId::Host(_) => {
+                    let absent = Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) };
+                    self.absent.insert(id.clone(), absent);
+                }
             }
         }
         self.touched.insert(id);
@@ -276,12 +281,12 @@ impl KeyMirror {
                 // Another history: nothing that comes may be taken for older than what is known.
                 part.entries.values_mut().for_each(|entry| entry.mod_revision = 0);
             }
-            if part.shown.is_some() && !part.entries.contains_key(&own_key(id)) && part.absent.is_none() {
+            if part.shown.is_some() && !part.entries.contains_key(&own_key(id)) && !self.absent.contains_key(id) {
                 let wait = match id {
                     PartId::Override(..) => Duration::ZERO,
                     _ => part.lease.unwrap_or(self.lease) + RETURN_GRACE,
                 };
-                part.absent = Some(Absent { wait, until: Some(now + wait) });
+                self.absent.insert(id.clone(), Absent { wait, until: Some(now + wait) });
             }
         }
         for read in read {
@@ -310,7 +315,7 @@ impl KeyMirror {
 
     /// etcd is away: no host is removed any more.
     pub(super) fn pause(&mut self) {
-        self.parts.values_mut().filter_map(|part| part.absent.as_mut()).for_each(|absent| absent.until = None);
+        self.absent.values_mut().for_each(|absent| absent.until = None);
     }
 
     /// etcd is there: those that are absent have their time from now on.
@@ -318,21 +323,20 @@ impl KeyMirror {
         if self.suspicious.is_some() {
             return;
         }
-        for absent in self.parts.values_mut().filter_map(|part| part.absent.as_mut()) {
+        for absent in self.absent.values_mut() {
             absent.until.get_or_insert(now + absent.wait);
         }
     }
 
     /// When the next one goes.
     pub(super) fn next_to_go(&self) -> Option<Duration> {
-        self.parts.values().filter_map(|part| part.absent.as_ref()?.until).min()
+        self.absent.values().filter_map(|absent| absent.until).min()
     }
 
     /// Lets those go whose time is up.
     pub(super) fn expire(&mut self, now: Duration) {
-        let late = |part: &Part| part.absent.as_ref().and_then(|absent| absent.until).is_some_and(|until| until <= now);
-        let ids = self.parts.iter().filter(|(_, part)| late(part)).map(|(id, _)| id.clone());
-        self.going.extend(ids);
+        let late = self.absent.iter().filter(|(_, absent)| absent.until.is_some_and(|until| until <= now));
+        self.going.extend(late.map(|(id, _)| id.clone()));
     }
 
     /// Whether there may be something to publish.
@@ -357,7 +361,7 @@ impl KeyMirror {
                 None => None,
             };
             if document.is_none() {
-                part.absent = None;
+                self.absent.remove(&id);
             }
             let defects: Vec<Defect> = part
                 .entries
@@ -439,8 +443,7 @@ impl KeyMirror {
 
     fn confirm_empty(&mut self) {
         self.suspicious = None;
-        let absent = self.parts.iter().filter(|(_, part)| part.absent.is_some()).map(|(id, _)| id.clone());
-        self.going.extend(absent);
+        self.going.extend(self.absent.keys().cloned());
     }
 
     fn put_foreign(&mut self, path: &[u8], problem: String) {
