@@ -21,13 +21,10 @@ function fill(/** @type {HTMLElement} */ cell, /** @type {any[]} */ [text, tone,
   if (share !== null) {
     const bar = document.createElementNS(SVG, 'svg');
     for (const [name, value] of [['class', 'bar'], ['viewBox', '0 0 100 6'], ['preserveAspectRatio', 'none'], ['aria-hidden', 'true']]) bar.setAttribute(name, value);
-    for (const [kind, width] of [['track', 100], ['', share]]) {
-      const rect = document.createElementNS(SVG, 'rect');
-      if (kind) rect.setAttribute('class', String(kind));
-      rect.setAttribute('width', String(width));
-      rect.setAttribute('height', '6');
-      bar.append(rect);
-    }
+    const rect = document.createElementNS(SVG, 'rect');
+    rect.setAttribute('width', String(share));
+    rect.setAttribute('height', '6');
+    bar.append(rect);
     parts.push(bar);
   }
   if (glyph) {

@@ -108,7 +108,7 @@ impl Cell {
 
     fn write(&self, html: &mut Html) {
         if let Some(share) = self.share {
-            html.raw("<svg class=\"bar\" viewBox=\"0 0 100 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"track\" width=\"100\" height=\"6\"/><rect");
+            html.raw("<svg class=\"bar\" viewBox=\"0 0 100 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect");
             html.attribute("width", &share.to_string()).raw(" height=\"6\"/></svg>");
         }
         if let Some(glyph) = self.tone.glyph() {
@@ -331,7 +331,12 @@ fn write_table(html: &mut Html, table: &Table) {
     for row in &table.rows {
         html.raw("<tr").attribute("data-key", &row.key).raw(">");
         for (cell, column) in row.cells.iter().zip(&table.columns) {
-            html.raw("<td class=\"").raw(cell.tone.class()).raw(if column.is_number { " number\">" } else { "\">" });
+            // Most cells are plain: a class for each would be a tenth of the page.
+            match (cell.tone, column.is_number) {
+                (Tone::Plain, false) => html.raw("<td>"),
+                (tone, false) => html.raw("<td class=\"").raw(tone.class()).raw("\">"),
+                (tone, true) => html.raw("<td class=\"").raw(tone.class()).raw(" number\">"),
+            };
             cell.write(html);
             html.raw("</td>");
         }
