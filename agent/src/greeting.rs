@@ -12,7 +12,7 @@ pub(crate) struct Serving {
     pub(crate) dns: SocketAddr,
     pub(crate) scheduler: SocketAddr,
     /// The page to look at, if there is one.
-    pub(crate) page: Option<SocketAddr>,
+    pub(crate) page: Option<String>,
     /// Whether containers are served, and not just a first look on loopback.
     pub(crate) for_containers: bool,
 }
@@ -30,7 +30,7 @@ impl Serving {
                 "It serves as soon as that changes; until then the last good state, if there is one.\n".to_owned(),
             )
         };
-        let page = self.page.map_or_else(String::new, |page| format!("  page       http://{page}/ui/\n"));
+        let page = self.page.as_ref().map_or_else(String::new, |page| format!("  page       {page}\n"));
         format!(
             "{head}\n\
              \x20 metadata   http://{metadata}\n\

@@ -15,7 +15,7 @@ mod service;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -288,7 +288,7 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let page = page::bind(&up.ui)?;
     let serving = Serving {
-        page: page.as_ref().map(TcpListener::local_addr).transpose()?,
+        page: page.as_ref().map(|page| Ok::<_, Failure>(up.ui.url(page.local_addr()?))).transpose()?,
         metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,

@@ -24,6 +24,8 @@ use ui::{Listen, Sources, UiOptions};
 /// Fails if an address that was given cannot be used.
 pub(crate) fn bind(options: &UiOptions) -> Result<Option<TcpListener>, Failure> {
     let Listen::At(address) = options.listen() else { return Ok(None) };
+    // Said before anything is bound.
+    options.tls()?;
     match platform::socket::tcp_listener(address) {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if options.ui.is_none() => {
@@ -66,6 +68,9 @@ pub(crate) struct Ui {
     /// The file that the agent has as --ui-token-file: the address then works once, within two minutes
     #[arg(long, value_name = "FILE", env = "BERTH_UI_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// The folder that the agent has as --ui-tls-certs: the address is then one of HTTPS
+    #[arg(long = "ui-tls-certs", value_name = "DIR", env = "BERTH_UI_TLS_CERTS")]
+    tls_certs: Option<PathBuf>,
     /// Only print the address
     #[arg(long)]
     print: bool,
@@ -77,7 +82,8 @@ impl Ui {
     }
 
     fn open(&self) -> Result<String, Failure> {
-        let mut address = format!("http://{}/ui/", self.address);
+        let page = ui::url(self.address, self.tls_certs.is_some());
+        let mut address = page.clone();
         if let Some(path) = &self.token_file {
             let token = process::token::read(path)?;
             let mut random = [0; ui::ticket::RANDOM];
@@ -88,10 +94,7 @@ impl Ui {
         if !self.print {
             let answers = std::net::TcpStream::connect_timeout(&self.address, ANSWER_TIME);
             answers.map_err(|error| {
-                format!(
-                    "no page at http://{}/ui/: {error}; start one with `agent up`, or name its address with --ui",
-                    self.address
-                )
+                format!("no page at {page}: {error}; start one with `agent up`, or name its address with --ui")
             })?;
             let (program, arguments) = BROWSER;
             let mut browser = Command::new(if console::OF_WINDOWS { "explorer.exe" } else { program });

@@ -29,7 +29,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "stacks", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
     ("health", &["model", "source", "tls"]),
-    ("ui", &["model", "process", "source"]),
+    ("ui", &["model", "process", "source", "tls"]),
     (
         "agent",
         &[

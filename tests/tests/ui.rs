@@ -4,8 +4,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use tests::certificates::Authority;
 use tests::cluster::{ClusterFolder, shop_text};
-use tests::{Launch, Service, http, repository, skip};
+use tests::{Executable, Launch, Service, http, repository, skip};
 
 /// A container that Prometheus asks, and one that has a secret in a label.
 const MORE: &str = "
@@ -64,6 +65,69 @@ fn every_view_answers_without_script_and_to_nobody_elses_pages() {
     assert!(container.contains("db_password=•••") && !container.contains("hunter2"), "{container}");
     let targets = http::get("/v1/prometheus").ask(agent.admin()).text();
     assert!(targets.contains(r#"["127.42.3.91:9100"]"#), "{targets}");
+}
+
+/// What curl prints for a path of the page over TLS, and the code of the response after it.
+fn over_tls(authority: &Path, arguments: &[&str], url: &str) -> String {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--include", "--write-out", " code=%{http_code}", "--cacert"])
+        .arg(authority);
+    let ended = curl.args(arguments).arg(url).output().expect("curl is there");
+    format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr))
+}
+
+#[test]
+fn over_tls_the_page_opens_to_a_certificate_or_a_ticket_alone() {
+    let (folder, _) = cluster();
+    let ours = Authority::new("ours");
+    let [server, client] = ["server", "client"].map(|name| ours.folder(&folder.path("certs"), name));
+    let stranger = Authority::new("theirs").folder(&folder.path("certs"), "stranger");
+    let authority = server.join("ca.pem");
+    let with = |certificates: &Path| {
+        let [cert, key] = ["cert.pem", "key.pem"].map(|file| certificates.join(file).display().to_string());
+        ["--cert".to_owned(), cert, "--key".to_owned(), key]
+    };
+    let token = folder.path("ui.token");
+    std::fs::write(&token, "a token of at least thirty-two letters\n").unwrap();
+
+    // Nothing begins that would show everything to everybody.
+    let refused = Launch::agent(&folder.file()).with("--ui", "0.0.0.0:0").with("--ui-token-file", &token).run();
+    assert!(refused.code == Some(1) && refused.errors.contains("--ui-tls-certs"), "{}", refused.errors);
+
+    let mut agent = Launch::agent(&folder.file()).with("--ui-tls-certs", &server).start();
+    agent.ready();
+    let url = format!("https://{}/ui/hosts", agent.address_of("ui"));
+    let ask = |certificates: &[String]| {
+        let words: Vec<_> = certificates.iter().map(String::as_str).collect();
+        over_tls(&authority, &words, &url)
+    };
+    let text = ask(&with(&client));
+    assert!(text.contains("linux-1") && text.ends_with("code=200"), "{text}");
+    for certificates in [&[][..], &with(&stranger)] {
+        let text = ask(certificates);
+        assert!(text.contains("code=000") && !text.contains("linux-1"), "{text}");
+    }
+    agent.stop();
+
+    // Without the authority of its readers, a ticket opens it, and its session goes over TLS alone.
+    std::fs::rename(&authority, folder.path("ca.pem")).unwrap();
+    let authority = folder.path("ca.pem");
+    let mut agent =
+        Launch::agent(&folder.file()).with("--ui-tls-certs", &server).with("--ui-token-file", &token).start();
+    agent.ready();
+    let address = agent.address_of("ui");
+    let text = over_tls(&authority, &[], &format!("https://{address}/ui/hosts"));
+    assert!(text.ends_with("code=401"), "{text}");
+    let printing = Launch::bare(Executable::Agent).word("ui").with("--ui", address.to_string()).word("--print");
+    let printed = printing.with("--ui-tls-certs", &server).with("--token-file", &token).run();
+    let ticket = printed.output.trim();
+    assert!(ticket.starts_with(&format!("https://{address}/ui/?t=")), "{}{ticket}", printed.errors);
+    let text = over_tls(&authority, &[], ticket);
+    let cookie = text.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(cookie.contains("; Secure"), "{cookie}");
+    let session = ["--cookie", cookie.split(';').next().unwrap()];
+    let text = over_tls(&authority, &session, &format!("https://{address}/ui/hosts"));
+    assert!(text.contains("linux-1") && text.ends_with("code=200"), "{text}");
 }
 
 #[test]

@@ -108,7 +108,9 @@ impl Cell {
 
     fn write(&self, html: &mut Html) {
         if let Some(share) = self.share {
-            html.raw("<svg class=\"bar\" viewBox=\"0 0 100 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect");
+            html.raw(
+                "<svg class=\"bar\" viewBox=\"0 0 100 6\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect",
+            );
             html.attribute("width", &share.to_string()).raw(" height=\"6\"/></svg>");
         }
         if let Some(glyph) = self.tone.glyph() {

@@ -13,11 +13,15 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Redirect, Response};
 use axum::routing::get;
 use model::Snapshot;
-use process::Failure;
+use process::quota::Places;
+use process::{Acceptor, Failure, serve_connections};
+use rustls::ServerConfig;
 use source::{Readiness, Store, derive};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use crate::answers::{Host, Hosts};
 use crate::ask::ask;
@@ -41,6 +45,9 @@ const QUESTIONS_MAX: usize = 2;
 
 /// Open pages at once; each holds what it shows.
 pub(crate) const VIEWERS_MAX: usize = 64;
+
+/// Connections at once over TLS: a browser opens up to six, and most views are closed soon. Without TLS, those of admin pages count.
+const PLACES: Places = Places { per_client: 64, in_all: 512 };
 
 /// The other parts of the process, as far as the page shows them.
 #[derive(Debug)]
@@ -67,6 +74,7 @@ pub(crate) struct App {
     door: Option<Mutex<Door>>,
     names: Vec<String>,
     cookie: String,
+    secure: &'static str,
     pub(crate) stop: CancellationToken,
 }
 
@@ -78,6 +86,7 @@ type KnownHosts = (Instant, Arc<HashMap<String, Host>>);
 pub struct Server {
     app: App,
     derived: source::Derivation,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Server {
@@ -85,8 +94,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Fails if the file of the token cannot be read, or holds none.
+    /// Fails if the file of the token cannot be read, or holds none, and as [`UiOptions::tls`] does.
     pub fn new(options: &UiOptions, port: u16, sources: Sources) -> Result<Self, Failure> {
+        let tls = options.tls()?;
         let door = match &options.ui_token_file {
             None => None,
             Some(path) => Some(Mutex::new(Door::new(process::token::read(path)?, now()))),
@@ -104,9 +114,11 @@ impl Server {
             door,
             names: options.ui_host.clone(),
             cookie: format!("berth-ui-{port}"),
+            // A browser then sends the session over TLS alone.
+            secure: if tls.is_some() { "; Secure" } else { "" },
             stop: CancellationToken::new(),
         };
-        Ok(Self { app, derived })
+        Ok(Self { app, derived, tls })
     }
 
     /// Serves until `stop`.
@@ -117,10 +129,32 @@ impl Server {
     pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
         let app = Arc::new(App { stop: stop.clone(), ..self.app });
         let deriving = tokio::spawn(self.derived);
-        let served = process::serve(listener, router(app), stop).await;
+        let router = router(app);
+        let served = match self.tls {
+            None => process::serve(listener, router, stop).await,
+            Some(tls) => serve_over_tls(listener, tls, router, stop).await,
+        };
         deriving.abort();
         Ok(served?)
     }
+}
+
+async fn serve_over_tls(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    router: Router,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let tls = TlsAcceptor::from(tls);
+    let open = move |stream| {
+        let (agreeing, router) = (tls.accept(stream), router.clone());
+        async move {
+            let stream = agreeing.await.inspect_err(|error| debug!(%error, "no TLS")).ok()?;
+            Some((stream, router))
+        }
+    };
+    serve_connections(Acceptor::new(listener)?, PLACES, open, stop).await;
+    Ok(())
 }
 
 fn router(app: Arc<App>) -> Router {
@@ -166,8 +200,10 @@ async fn at_door(app: &App, door: &Mutex<Door>, request: Request, next: Next) ->
             .ok()
             .and_then(|()| door.lock().unwrap_or_else(PoisonError::into_inner).buy(ticket, now(), &random));
         if let Some(session) = session {
-            let cookie =
-                format!("{}={session}; HttpOnly; SameSite=Strict; Path=/ui; Max-Age={SESSION_TIME}", app.cookie);
+            let cookie = format!(
+                "{}={session}; HttpOnly; SameSite=Strict; Path=/ui; Max-Age={SESSION_TIME}{}",
+                app.cookie, app.secure
+            );
             let mut response = Redirect::to("/ui/").into_response();
             if let Ok(cookie) = HeaderValue::from_str(&cookie) {
                 response.headers_mut().insert(header::SET_COOKIE, cookie);

@@ -22,6 +22,7 @@ fn app(door: Option<Door>) -> Router {
         door: door.map(Mutex::new),
         names: vec!["berth.example.org".into()],
         cookie: "berth-ui-8115".into(),
+        secure: "",
         stop: CancellationToken::new(),
     }))
 }
