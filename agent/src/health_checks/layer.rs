@@ -131,7 +131,7 @@ fn snapshot_with(snapshot: &Snapshot, verdicts: &Verdicts) -> Snapshot {
             containers.insert(Arc::new(laid));
         }
     }
-    Snapshot { is_panic: containers.share().is_cluster_panic(), containers, ..snapshot.clone() }
+    Snapshot { is_panic: containers.shares().is_cluster_panic(), containers, ..snapshot.clone() }
 }
 
 #[cfg(test)]

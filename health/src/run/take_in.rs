@@ -126,7 +126,7 @@ impl Health {
 
     /// Reports that so few containers are well that their health is ignored, or that it is over.
     pub(super) fn say_panic(&self, snapshot: &Snapshot) {
-        let Share { healthy, unhealthy } = snapshot.containers.share();
+        let Share { healthy, unhealthy } = snapshot.containers.shares().all();
         let warning = snapshot.is_panic.then(|| {
             let all = healthy + unhealthy;
             format!("{unhealthy} of {all} containers are unhealthy: health is ignored until half of them are well")

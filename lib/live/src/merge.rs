@@ -179,7 +179,7 @@ impl Cluster {
             environment,
             local_host,
             // Among tenants, what one lets fail must not change what another one sees.
-            is_panic: owners.is_empty() && whole_containers.share().is_cluster_panic(),
+            is_panic: owners.is_empty() && whole_containers.shares().is_cluster_panic(),
             services: services.whole(|_, claims| order.service(claims, containers, stacks).into_iter().collect()),
             networks: networks.whole(|_, claims| order.network(claims).into_iter().collect()),
             containers: whole_containers,

@@ -56,8 +56,8 @@ pub trait Entity: PartialEq + Sized {
     /// The entity's name, when it has one.
     fn name(&self) -> Option<&Text>;
 
-    /// The verdict about a container's health; other entities have none.
-    fn verdict(&self) -> Option<&str> {
+    /// The host of a container, by its uuid, and the verdict about its health; other entities have none.
+    fn verdict(&self) -> Option<(Option<&Text>, &str)> {
         None
     }
 
@@ -379,7 +379,7 @@ macro_rules! entity {
                 $named
             }
 
-            $(fn verdict(&self) -> Option<&str> {
+            $(fn verdict(&self) -> Option<(Option<&Text>, &str)> {
                 let $whole = self;
                 $verdict
             })?
@@ -395,7 +395,9 @@ macro_rules! entity {
     };
 }
 
-entity!(Container, "container", uuid, |container| container.name.as_ref(), |container| container.health_state());
+entity!(Container, "container", uuid, |container| container.name.as_ref(), |container| container
+    .health_state()
+    .map(|state| (container.host_uuid(), state)));
 entity!(Service, "service", id, |service| Some(&service.name));
 
 macro_rules! plain_entity {

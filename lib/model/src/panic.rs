@@ -2,10 +2,16 @@
 //!
 //! Containers that are initializing do not count, so that a rollout is none.
 
+use imbl::OrdMap;
+
 use crate::entity::{is_healthy_state, is_unhealthy_state};
+use crate::value::Text;
 
 /// Fewest containers with a verdict by which a cluster is judged.
 const CLUSTER_MIN: usize = 20;
+
+/// What all containers of one host weigh together, so that their shares can be added as whole numbers.
+const WEIGHT: usize = 1_000_000;
 
 /// How many containers are healthy, and how many are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,19 +36,77 @@ impl Share {
     }
 
     /// The share of a set that had `self` and loses these.
-    pub(crate) fn minus(self, other: Self) -> Self {
+    fn minus(self, other: Self) -> Self {
         Self { healthy: self.healthy - other.healthy, unhealthy: self.unhealthy - other.unhealthy }
+    }
+
+    fn total(self) -> usize {
+        self.healthy + self.unhealthy
+    }
+
+    /// What the unhealthy ones weigh, of [`WEIGHT`].
+    fn weight(self) -> usize {
+        self.unhealthy * WEIGHT / self.total().max(1)
     }
 
     /// Whether so few of a service are healthy that all of its members are named; `threshold` is per cent, 0 is never.
     pub fn is_service_panic(self, threshold: u8) -> bool {
-        self.healthy * 100 < usize::from(threshold) * (self.healthy + self.unhealthy)
+        self.healthy * 100 < usize::from(threshold) * self.total()
+    }
+}
+
+/// How many containers of a cluster are healthy, and how many are not, on each host. A copy shares everything.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    all: Share,
+    /// The hosts of those that have a verdict; what names no host is on one without a name.
+    hosts: OrdMap<Text, Share>,
+    /// The sum of what the unhealthy ones of each host weigh.
+    weight: usize,
+}
+
+impl Shares {
+    /// All together.
+    pub fn all(&self) -> Share {
+        self.all
     }
 
     /// Whether so few of the cluster are healthy that its verdicts are not believed.
-    pub fn is_cluster_panic(self) -> bool {
-        let total = self.healthy + self.unhealthy;
-        total >= CLUSTER_MIN && self.healthy * 2 < total
+    ///
+    /// Most are unhealthy, and most would be if each host weighed the same, whatever it says it runs: otherwise one that has more
+    /// containers than all others, and lets them fail, would switch off health for all.
+    pub fn is_cluster_panic(&self) -> bool {
+        self.all.total() >= CLUSTER_MIN
+            && self.all.healthy * 2 < self.all.total()
+            && self.weight * 2 > self.hosts.len() * WEIGHT
+    }
+
+    /// Takes in the verdict about a container.
+    pub(crate) fn add(&mut self, verdict: Option<(Option<&Text>, &str)>) {
+        self.change(verdict, Share::plus);
+    }
+
+    /// Takes out the verdict about a container, which it had.
+    pub(crate) fn lose(&mut self, verdict: Option<(Option<&Text>, &str)>) {
+        self.change(verdict, Share::minus);
+    }
+
+    fn change(&mut self, verdict: Option<(Option<&Text>, &str)>, change: fn(Share, Share) -> Share) {
+        let Some((host, state)) = verdict else { return };
+        let share = Share::of(Some(state));
+        if share == Share::default() {
+            return;
+        }
+        self.all = change(self.all, share);
+        let host = host.cloned().unwrap_or_default();
+        let before = self.hosts.get(&host).copied().unwrap_or_default();
+        let after = change(before, share);
+        self.weight = self.weight - before.weight() + after.weight();
+        if after == Share::default() {
+            self.hosts.remove(&host);
+        } else {
+            self.hosts.insert(host, after);
+        }
     }
 }
 
@@ -67,21 +131,74 @@ mod tests {
                 "{threshold} {healthy} {unhealthy}"
             );
         }
-        for (healthy, unhealthy, is_panic) in
-            [(0, 19, false), (0, 20, true), (10, 10, false), (9, 11, true), (40, 60, true)]
-        {
-            assert_eq!(share(healthy, unhealthy).is_cluster_panic(), is_panic, "{healthy} {unhealthy}");
+    }
+
+    /// The shares of hosts with so many healthy and unhealthy containers.
+    fn shares(hosts: &[(usize, usize)]) -> Shares {
+        let mut shares = Shares::default();
+        for (number, (healthy, unhealthy)) in hosts.iter().enumerate() {
+            let host = Text::from(number.to_string());
+            (0..*healthy).for_each(|_| shares.add(Some((Some(&host), "healthy"))));
+            (0..*unhealthy).for_each(|_| shares.add(Some((Some(&host), "unhealthy"))));
+        }
+        shares
+    }
+
+    #[test]
+    fn a_cluster_most_of_which_is_unhealthy_is_panic() {
+        for (hosts, is_panic) in [
+            (&[(0, 19)][..], false),
+            (&[(0, 20)], true),
+            (&[(10, 10)], false),
+            (&[(9, 11)], true),
+            (&[(40, 60)], true),
+            (&[(0, 50), (40, 10)], true),
+            (&[(0, 20), (0, 20), (0, 20), (20, 0), (20, 0)], true),
+            (&[(20, 0), (20, 0), (0, 20), (0, 20)], false),
+        ] {
+            assert_eq!(shares(hosts).is_cluster_panic(), is_panic, "{hosts:?}");
+        }
+    }
+
+    #[test]
+    fn one_host_whose_containers_fail_is_no_panic_however_many_they_are() {
+        assert!(!shares(&[(0, 10_000), (5, 0), (5, 0)]).is_cluster_panic());
+        assert!(!shares(&[(0, 10_000), (9, 1), (8, 2), (9, 1)]).is_cluster_panic());
+    }
+
+    proptest::proptest! {
+        /// Whatever comes and goes, the shares are those of what is there.
+        #[test]
+        fn shares_are_those_of_what_is_there(steps in proptest::collection::vec((0_usize..3, 0_usize..3), 0..60)) {
+            const STATES: [&str; 3] = ["healthy", "unhealthy", "initializing"];
+            let hosts = [Some(Text::from("a")), Some(Text::from("b")), None];
+            let (mut shares, mut there) = (Shares::default(), Vec::new());
+            for (host, state) in steps {
+                if let Some(place) = there.iter().position(|one| *one == (host, state)) {
+                    there.swap_remove(place);
+                    shares.lose(Some((hosts[host].as_ref(), STATES[state])));
+                } else {
+                    there.push((host, state));
+                    shares.add(Some((hosts[host].as_ref(), STATES[state])));
+                }
+            }
+            let mut anew = Shares::default();
+            for (host, state) in there {
+                anew.add(Some((hosts[host].as_ref(), STATES[state])));
+            }
+            proptest::prop_assert_eq!((shares.all, &shares.hosts, shares.weight), (anew.all, &anew.hosts, anew.weight));
         }
     }
 
     #[test]
     fn a_rollout_is_no_panic() {
-        let mut share = Share::default();
+        let mut shares = Shares::default();
         for _ in 0..100 {
-            share = share.plus(Share::of(Some("initializing"))).plus(Share::of(None));
+            shares.add(Some((None, "initializing")));
+            shares.add(None);
         }
-        share = share.plus(Share::of(Some("unhealthy")));
-        assert_eq!(share, Share { healthy: 0, unhealthy: 1 });
-        assert!(!share.is_cluster_panic());
+        shares.add(Some((None, "unhealthy")));
+        assert_eq!(shares.all(), Share { healthy: 0, unhealthy: 1 });
+        assert!(!shares.is_cluster_panic());
     }
 }

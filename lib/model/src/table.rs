@@ -8,7 +8,7 @@ use imbl::ordmap::DiffItem;
 
 use crate::entity::Entity;
 use crate::fingerprint::Fingerprint;
-use crate::panic::Share;
+use crate::panic::Shares;
 use crate::value::{Text, beginning};
 
 /// Entities of one kind by id.
@@ -18,14 +18,14 @@ use crate::value::{Text, beginning};
 pub struct Table<T> {
     map: OrdMap<Text, Arc<T>>,
     fingerprint: Fingerprint,
-    share: Share,
+    shares: Shares,
 }
 
 impl<T: Entity> Table<T> {
     /// Puts an entity in, in place of one with the same id.
     pub fn insert(&mut self, entity: Arc<T>) {
         self.fingerprint = self.fingerprint.plus(entity.fingerprint());
-        self.share = self.share.plus(Share::of(entity.verdict()));
+        self.shares.add(entity.verdict());
         if let Some(old) = self.map.insert(entity.id().clone(), entity) {
             self.lose(&old);
         }
@@ -40,12 +40,12 @@ impl<T: Entity> Table<T> {
 
     fn lose(&mut self, old: &T) {
         self.fingerprint = self.fingerprint.minus(old.fingerprint());
-        self.share = self.share.minus(Share::of(old.verdict()));
+        self.shares.lose(old.verdict());
     }
 
     /// How many of them are well, and how many are not.
-    pub fn share(&self) -> Share {
-        self.share
+    pub fn shares(&self) -> &Shares {
+        &self.shares
     }
 
     /// Stands for all entities together.
@@ -75,13 +75,13 @@ impl<T: Entity> Table<T> {
 
 impl<T> Clone for Table<T> {
     fn clone(&self) -> Self {
-        Self { map: self.map.clone(), fingerprint: self.fingerprint, share: self.share }
+        Self { map: self.map.clone(), fingerprint: self.fingerprint, shares: self.shares.clone() }
     }
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { map: OrdMap::new(), fingerprint: Fingerprint::default(), share: Share::default() }
+        Self { map: OrdMap::new(), fingerprint: Fingerprint::default(), shares: Shares::default() }
     }
 }
 
@@ -118,8 +118,9 @@ impl<T: Entity> FromIterator<Arc<T>> for Table<T> {
         entities.sort_by(|(a_begins, a), (b_begins, b)| a_begins.cmp(b_begins).then_with(|| a.id().cmp(b.id())));
         let map: OrdMap<Text, Arc<T>> = entities.into_iter().map(|(_, entity)| (entity.id().clone(), entity)).collect();
         let fingerprint = map.values().fold(Fingerprint::default(), |sum, entity| sum.plus(entity.fingerprint()));
-        let share = map.values().fold(Share::default(), |sum, entity| sum.plus(Share::of(entity.verdict())));
-        Self { map, fingerprint, share }
+        let mut shares = Shares::default();
+        map.values().for_each(|entity| shares.add(entity.verdict()));
+        Self { map, fingerprint, shares }
     }
 }
 
