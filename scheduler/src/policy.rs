@@ -2,8 +2,8 @@
 //!
 //! A request is refused as a whole, by the first rule that it breaks, and the refusal names the rule. Without a file,
 //! and for rules that a file leaves out, the built-in ones hold: no folder of a host is mounted, no network of a host or of
-//! another container is joined, everything else is allowed. Requests cannot ask for privileges, capabilities, devices or
-//! security options at all, so there are no rules about them.
+//! another container is joined, nothing is asked of an engine that reaches into its host (`place/request/engine.rs`), everything
+//! else is allowed.
 //!
 //! A source is compared as it is written: where a symbolic link on the host leads cannot be seen from here.
 
@@ -21,6 +21,7 @@ use crate::place::fields::Fields;
 use crate::place::hosts::Facts;
 use crate::place::invalid::Invalid;
 use crate::place::request::Request;
+use crate::place::request::engine::EngineSettings;
 use crate::place::request::member::Member;
 use crate::policy::host_path::HostPath;
 use crate::policy::image::{Image, ImagePattern, may_be_id};
@@ -50,10 +51,12 @@ pub(crate) struct Rules {
     /// Containers of other requests whose network or volumes may be used.
     joins: Vec<Pattern>,
     hosts: Vec<Pattern>,
+    /// Settings that reach into a host: `privileged`, `cap_add=NET_ADMIN`, `pid=host`.
+    privileges: Vec<Pattern>,
 }
 
 /// The fields of rules in a file.
-const RULES: &[&str] = &["bind_sources", "hosts", "images", "joins", "networks", "stacks", "volumes"];
+const RULES: &[&str] = &["bind_sources", "hosts", "images", "joins", "networks", "privileges", "stacks", "volumes"];
 
 /// Labels with the stack of a container, or with a path that begins with it: what makes it a member of a stack for
 /// metadata, DNS and other placements.
@@ -79,6 +82,7 @@ impl Default for Rules {
             networks: vec![Pattern::any()],
             joins: Vec::new(),
             hosts: vec![Pattern::any()],
+            privileges: Vec::new(),
         }
     }
 }
@@ -182,6 +186,15 @@ impl Policy {
     /// [`Denial`] by the rule about images.
     fn check_image(&self, name: &str) -> Result<(), Denial> {
         self.part(&Subject::any()).check_image(name, "image")
+    }
+
+    /// Whether those that are not named may have these settings of an engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Denial`] by the rule about privileges.
+    fn check_settings(&self, settings: &EngineSettings) -> Result<(), Denial> {
+        self.part(&Subject::any()).check_settings(settings, "HostConfig")
     }
 
     fn part<'a>(&'a self, subject: &'a Subject) -> Part<'a> {
@@ -303,6 +316,7 @@ impl Part<'_> {
                 self.check_source(&source, &field(&format!("volumes[{at}]")))?;
             }
         }
+        self.check_settings(&member.run.engine, &field("engine"))?;
         let joined = |name: &str| names.iter().any(|own| own.eq_ignore_ascii_case(name));
         match &member.run.network {
             Some(network) => self.check_network(network, &field("network"))?,
@@ -322,6 +336,15 @@ impl Part<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Which settings reach into the host, [`EngineSettings::privileges`] says.
+    fn check_settings(&self, settings: &EngineSettings, field: &str) -> Result<(), Denial> {
+        let denied = |name: &String| !self.rules.privileges.iter().any(|pattern| pattern.fits(name));
+        match settings.privileges().into_iter().find(denied) {
+            None => Ok(()),
+            Some(name) => Err(self.denial("privileges", field, name.clone(), Some(name))),
+        }
     }
 
     fn check_image(&self, name: &str, field: &str) -> Result<(), Denial> {
@@ -437,6 +460,7 @@ fn rules(fields: &Fields<'_>, key: &str, otherwise: &Rules) -> Result<Rules, Inv
         networks: patterns("networks", &otherwise.networks)?,
         joins: patterns("joins", &otherwise.joins)?,
         hosts: patterns("hosts", &otherwise.hosts)?,
+        privileges: patterns("privileges", &otherwise.privileges)?,
     })
 }
 

@@ -9,10 +9,11 @@ mod section;
 mod service;
 mod unit;
 mod variable;
+mod volumes;
 
 use model::{Map, Text, Value};
 
-use crate::cli::compose::section::{Section, unsupported};
+use crate::cli::compose::section::Section;
 use crate::place::invalid::Invalid;
 use crate::place::request::Request;
 
@@ -39,7 +40,7 @@ pub(crate) fn requests(
         match document {
             Value::Map(map) if is_compose(document) => {
                 let top = if map.get("services").is_some() { "services." } else { "" };
-                let compose = Compose { stack: name(map, stack), top, variable, for_stack };
+                let compose = Compose { stack: name(map, stack), top, variable, for_stack, volume_drivers: Vec::new() };
                 requests.extend(compose.requests(map).map_err(within)?);
             }
             Value::List(items) => {
@@ -123,22 +124,22 @@ struct Compose<'a> {
     top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
     for_stack: bool,
+    /// Of the volumes that the file describes.
+    volume_drivers: Vec<(Text, Text)>,
 }
 
 impl Compose<'_> {
-    fn requests(&self, map: &Map) -> Result<Vec<Value>, Invalid> {
+    fn requests(mut self, map: &Map) -> Result<Vec<Value>, Invalid> {
         let file = Section { path: String::new(), map };
         let services = if self.top.is_empty() {
             map.clone()
         } else {
-            file.only(&["name", "services", "version", "volumes"])?;
-            if let Some(volumes) = file.below("volumes")? {
-                // The engine makes them by itself; anything more is for its driver.
-                for (name, volume) in volumes.map {
-                    if !volume.is_null() && volume.as_map().is_none_or(|map| !map.is_empty()) {
-                        return Err(unsupported(volumes.at(name), &[]));
-                    }
-                }
+            file.only(&["name", "networks", "services", "version", "volumes"])?;
+            volumes::check_networks(&file)?;
+            if let Some(described) = file.get("volumes") {
+                let described = self.interpolated("volumes", described)?;
+                let described = Map::new(vec![("volumes".into(), described)]);
+                self.volume_drivers = volumes::drivers(&Section { path: String::new(), map: &described })?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
@@ -150,7 +151,9 @@ impl Compose<'_> {
         let mut requests = Vec::new();
         // In the order in which they depend on each other.
         while !left.is_empty() {
-            let Some(at) = left.iter().position(|unit| unit.waits.iter().all(|other| done.contains(other))) else {
+            let are_done = |names: &[Text]| names.iter().all(|other| done.contains(other));
+            let best = left.iter().position(|unit| are_done(&unit.waits) && are_done(&unit.wishes));
+            let Some(at) = best.or_else(|| left.iter().position(|unit| are_done(&unit.waits))) else {
                 let field = format!("{}.depends_on", path(&left[0].primary));
                 return Err(Invalid::new(field, "services wait for each other", "no circle"));
             };
@@ -158,7 +161,8 @@ impl Compose<'_> {
             let request = self.unit(&unit, &services)?;
             checked(&request, self.for_stack).map_err(|error| below(&path(&unit.primary), error))?;
             let whole = request.as_map().cloned().unwrap_or_default();
-            let waits = Value::list(unit.waits.iter().cloned().map(Value::Text));
+            let wishes = unit.wishes.iter().filter(|other| done.contains(other) && !unit.waits.contains(other));
+            let waits = Value::list(unit.waits.iter().chain(wishes).cloned().map(Value::Text));
             let depends = self.for_stack.then(|| ("depends_on".into(), waits));
             requests.push(whole.with(depends).into());
             done.push(unit.primary);
@@ -223,7 +227,7 @@ mod tests {
             ),
             ("deploy: {resources: {limits: {pids: 5}}}", "services.web.deploy.resources.limits.pids"),
             ("network_mode: 'service:db'", "services.web.network_mode"),
-            ("volumes: [{type: tmpfs, target: /a}]", "services.web.volumes[0]"),
+            ("volumes: [{type: tmpfs, target: /a}]", "services.web.volumes[0].type"),
             ("depends_on: {web: {condition: service_healthy}}", "services.web.depends_on.web.condition"),
             ("ports: [{target: 80, mode: ingress}]", "services.web.ports[0].mode"),
         ] {
@@ -239,7 +243,8 @@ mod tests {
         check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
         check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
         check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
-        check_wrong("networks: {a: {}}\nservices: {}\n", "networks", "not supported");
+        check_wrong("networks: {a: {driver: b}}\nservices: {}\n", "networks.a.driver", "not supported");
+        check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "not supported");
     }
 
     fn json(yaml: &str) -> Vec<serde_json::Value> {
@@ -256,10 +261,107 @@ mod tests {
         assert_eq!((&found[0]["network"], &found[1]["tty"]), (&"host".into(), &true.into()));
         assert_eq!(found[1]["stdin_open"], true);
         check_wrong("web: {image: a, links: [db]}\n", "web.links", "no service db");
-        check_wrong("web: {image: a, links: ['db:sql']}\ndb: {image: a}\n", "web.links[0]", "db");
+        check_wrong("web: {image: a, links: ['db:a.b']}\ndb: {image: a}\n", "web.links[0]", "SERVICE:ALIAS");
+        check_wrong("web: {image: a, external_links: [db]}\n", "web.external_links[0]", "STACK/SERVICE");
         check_wrong("web: {image: a, expose: [http]}\n", "web.expose[0]", "a port");
         check_wrong("web: {image: a, tty: 5}\n", "web.tty", "true or false");
         check_wrong("web: {build: .}\n", "web.build", "not supported");
+    }
+
+    /// One case for each key and form that files of the predecessor's catalog have.
+    #[test]
+    fn keys_of_catalog_files_are_read() {
+        let one = |line: &str| json(&format!("web:\n  image: a\n  {line}\n"))[0].clone();
+        for (line, field, expected) in [
+            ("privileged: true", "/engine/privileged", serde_json::json!(true)),
+            ("privileged: '${NO:-true}'", "/engine/privileged", serde_json::json!(true)),
+            ("cap_add: [NET_ADMIN]", "/engine/cap_add", serde_json::json!(["NET_ADMIN"])),
+            ("cap_drop: [ALL]", "/engine/cap_drop", serde_json::json!(["ALL"])),
+            ("devices: ['/dev/fuse:/dev/fuse']", "/engine/devices", serde_json::json!(["/dev/fuse:/dev/fuse"])),
+            ("pid: host", "/engine/pid", serde_json::json!("host")),
+            ("ipc: host", "/engine/ipc", serde_json::json!("host")),
+            ("uts: host", "/engine/uts", serde_json::json!("host")),
+            ("security_opt: ['label:disable']", "/engine/security_opt", serde_json::json!(["label:disable"])),
+            ("extra_hosts: ['a:192.0.2.1']", "/engine/extra_hosts", serde_json::json!(["a:192.0.2.1"])),
+            ("extra_hosts: {a: 192.0.2.1}", "/engine/extra_hosts", serde_json::json!(["a:192.0.2.1"])),
+            ("log_driver: syslog", "/engine/logging/driver", serde_json::json!("syslog")),
+            ("log_opt: {max-size: 10m}", "/engine/logging/options/max-size", serde_json::json!("10m")),
+            ("logging: {driver: none}", "/engine/logging/driver", serde_json::json!("none")),
+            ("volume_driver: rancher-nfs", "/engine/volume_driver", serde_json::json!("rancher-nfs")),
+            ("cpu_shares: 512", "/engine/cpu_shares", serde_json::json!(512)),
+            ("cpu_shares: '${NO:-512}'", "/engine/cpu_shares", serde_json::json!(512)),
+            ("cpuset: 0,1", "/engine/cpuset", serde_json::json!("0,1")),
+            ("cpuset: 0", "/engine/cpuset", serde_json::json!("0")),
+            ("memswap_limit: 1g", "/engine/memswap_limit", serde_json::json!("1g")),
+            ("mem_swappiness: 0", "/engine/mem_swappiness", serde_json::json!(0)),
+            ("ulimits: {nofile: {soft: 1, hard: 2}, nproc: 3}", "/engine/ulimits/nproc", serde_json::json!(3)),
+            ("tmpfs: /run", "/engine/tmpfs", serde_json::json!("/run")),
+            ("shm_size: 64m", "/engine/shm_size", serde_json::json!("64m")),
+            ("sysctls: ['net.core.somaxconn=1024']", "/engine/sysctls/net.core.somaxconn", serde_json::json!("1024")),
+            ("sysctls: {net.core.somaxconn: 1024}", "/engine/sysctls/net.core.somaxconn", serde_json::json!(1024)),
+            ("read_only: true", "/engine/read_only", serde_json::json!(true)),
+            ("init: false", "/engine/init", serde_json::json!(false)),
+            ("pids_limit: 5", "/engine/pids_limit", serde_json::json!(5)),
+            ("group_add: [mail, 5]", "/engine/group_add", serde_json::json!(["mail", "5"])),
+            ("cgroup_parent: /a", "/engine/cgroup_parent", serde_json::json!("/a")),
+            ("userns_mode: host", "/engine/userns_mode", serde_json::json!("host")),
+            ("domainname: example.org", "/domainname", serde_json::json!("example.org")),
+            (
+                "external_links: ['other/db:sql', 'other/cache']",
+                "/labels/io.berth.links",
+                serde_json::json!("other/db:sql,other/cache:cache"),
+            ),
+            ("mem_limit: 512m", "/limits/memory", serde_json::json!("512m")),
+            ("mem_limit: 536870912", "/limits/memory", serde_json::json!(536_870_912)),
+            ("dns: 192.0.2.1", "/dns", serde_json::json!("192.0.2.1")),
+            ("dns_search: [a.b]", "/dns_search", serde_json::json!(["a.b"])),
+            ("ports: [8080, '53:53/udp']", "/ports", serde_json::json!(["8080", "53:53/udp"])),
+            ("environment: [A=1, TAG, NO]", "/environment", serde_json::json!({"A": "1", "TAG": "7"})),
+            (
+                "environment: {A: 1, B: true, TAG: , NO: }",
+                "/environment",
+                serde_json::json!({"A": 1, "B": true, "TAG": "7"}),
+            ),
+            ("labels: ['a=b', 'c=']", "/labels", serde_json::json!({"a": "b", "c": ""})),
+            ("net: host", "/network", serde_json::json!("host")),
+            ("restart: always", "/restart", serde_json::json!("always")),
+            ("working_dir: /x", "/working_dir", serde_json::json!("/x")),
+            ("tty: '${NO:-true}'", "/tty", serde_json::json!(true)),
+            (
+                "volumes: [{type: volume, source: a, target: /a, read_only: true}, /b]",
+                "/volumes",
+                serde_json::json!(["a:/a:ro", "/b"]),
+            ),
+        ] {
+            assert_eq!(one(line).pointer(field), Some(&expected), "{line}: {}", one(line));
+        }
+        check_wrong("web: {image: a, cpu_shares: many}\n", "web.cpu_shares", "a number");
+        check_wrong("web: {image: a, ulimits: {nofile: {soft: 1}}}\n", "web.engine.ulimits.nofile.hard", "missing");
+        check_wrong("web: {image: a, log_driver: a, logging: {driver: b}}\n", "web.log_driver", "one of them");
+    }
+
+    #[test]
+    fn services_call_others_by_names_of_their_own() {
+        let found = json("a: {image: a, links: ['b:sql', c]}\nb: {image: b, links: [a]}\nc: {image: c}\n");
+        let of = |name: &str| found.iter().find(|one| one["service"] == name).unwrap();
+        assert_eq!(of("a")["labels"]["io.berth.links"], "b:sql");
+        // Each uses the other's name: neither waits for ever.
+        assert_eq!((found.len(), &of("b")["labels"]), (3, &serde_json::json!({})));
+    }
+
+    #[test]
+    fn volumes_have_the_driver_that_the_file_says() {
+        let file = |volumes: &str, uses: &str| {
+            format!(
+                "version: '2'\nvolumes: {volumes}\nnetworks: {{back: {{external: true}}}}\nservices:\n  web: {{image: a, volumes: {uses}}}\n"
+            )
+        };
+        let driver = |volumes: &str, uses: &str| json(&file(volumes, uses))[0]["engine"]["volume_driver"].clone();
+        assert_eq!(driver("{a: {driver: '${NO:-nfs}', external: true}, b: }", "['a:/a', 'b:/b', '/c:/c']"), "nfs");
+        assert_eq!(driver("{a: {driver: local}, b: {driver: nfs}}", "['a:/a']"), serde_json::Value::Null);
+        let both = file("{a: {driver: x}, b: {driver: y}}", "['a:/a', 'b:/b']");
+        check_wrong(&both, "services.web.volumes[1]", "one driver");
+        check_wrong(&file("{a: {per_container: true}}", "[]"), "volumes.a.per_container", "not supported");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! An error names the field that is wrong and what it should have been; an unknown field is wrong too, since
 //! it would silently not be honoured.
 
+pub(crate) mod engine;
 pub(crate) mod limits;
 pub(crate) mod member;
 pub(crate) mod rules;

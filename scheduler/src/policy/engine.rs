@@ -11,6 +11,7 @@ use source::format::FormatError;
 
 use crate::config::policy_in;
 use crate::place::request::Request;
+use crate::place::request::engine::EngineSettings;
 use crate::policy::{Denial, Policy, STACK_LABELS};
 use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
 use crate::subject::Subject;
@@ -24,8 +25,9 @@ pub struct EnginePolicy {
 }
 
 /// The fields of a body that creates a container.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "Cmd",
+    "Domainname",
     "Entrypoint",
     "Env",
     "ExposedPorts",
@@ -39,7 +41,7 @@ const FIELDS: [&str; 12] = [
     "WorkingDir",
 ];
 
-/// Those about its host.
+/// Those about its host, besides the settings that a request may have.
 const HOST_FIELDS: [&str; 12] = [
     "Binds",
     "CpuShares",
@@ -132,8 +134,11 @@ impl EnginePolicy {
         if object.contains_key("HostConfig") && host.is_none() {
             return Err("HostConfig is not an object".to_owned());
         }
-        for (object, known) in [(Some(object), FIELDS), (host, HOST_FIELDS)] {
-            let unknown = |(field, value): &(&String, &Json)| !known.contains(&field.as_str()) && !value.is_null();
+        let of_host = |field: &str| HOST_FIELDS.contains(&field) || EngineSettings::is_field(field);
+        let known: [(_, &dyn Fn(&str) -> bool); 2] =
+            [(Some(object), &|field| FIELDS.contains(&field)), (host, &of_host)];
+        for (object, is_known) in known {
+            let unknown = |(field, value): &(&String, &Json)| !is_known(field) && !value.is_null();
             if let Some((field, _)) = object.into_iter().flatten().find(unknown) {
                 return Err(format!("{field} is no field that the scheduler sets"));
             }
@@ -159,7 +164,9 @@ impl EnginePolicy {
             None if is_default(mode) => {}
             None => request["network"] = mode.into(),
         }
-        self.check(&request)
+        self.check(&request)?;
+        let settings = host.as_object().map(EngineSettings::of_engine).unwrap_or_default();
+        self.check_rules(|policy| policy.check_settings(&settings))
     }
 
     /// Whether an image may be pulled.

@@ -61,12 +61,15 @@ pub(crate) fn body(
     });
     let volumes_from: Vec<String> = volumes_from.collect();
     let ports = bindings(held);
+    // Each field was checked when the request was read.
+    let settings: HostConfig = serde_json::from_value(run.engine.as_json()).unwrap_or_default();
     ContainerCreateBody {
         image: member.image.as_ref().map(ToString::to_string),
         cmd: some(&run.command),
         entrypoint: some(&run.entrypoint),
         env: (!run.environment.is_empty()).then(|| run.environment.clone()),
         hostname: run.hostname.as_ref().filter(|_| apart).map(ToString::to_string),
+        domainname: run.domainname.as_ref().filter(|_| apart).map(ToString::to_string),
         open_stdin: run.stdin_open.then_some(true),
         tty: run.tty.then_some(true),
         user: run.user.as_ref().map(ToString::to_string),
@@ -80,7 +83,8 @@ pub(crate) fn body(
             // Windows knows no reservations.
             cpu_shares: amount(CPU)
                 .filter(|_| !windows)
-                .map(|milli| (milli.saturating_mul(SHARES_OF_PROCESSOR) / 1000).max(SHARES_MIN)),
+                .map(|milli| (milli.saturating_mul(SHARES_OF_PROCESSOR) / 1000).max(SHARES_MIN))
+                .or(settings.cpu_shares),
             memory_reservation: amount(MEMORY).filter(|_| !windows),
             memory: run.memory_limit,
             nano_cpus: run.milli_cpu_limit.map(|milli| milli.saturating_mul(NANO_PER_MILLI)),
@@ -94,7 +98,7 @@ pub(crate) fn body(
                 "hyperv" => HostConfigIsolationEnum::HYPERV,
                 _ => HostConfigIsolationEnum::PROCESS,
             }),
-            ..HostConfig::default()
+            ..settings
         }),
         ..ContainerCreateBody::default()
     }

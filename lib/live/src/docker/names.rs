@@ -23,6 +23,10 @@ pub(super) const COMPOSE_ONEOFF: &str = "com.docker.compose.oneoff";
 const COMPOSE_DEPENDS: &str = "com.docker.compose.depends_on";
 const STACK: &str = "io.rancher.stack.name";
 const STACK_SERVICE: &str = "io.rancher.stack_service.name";
+/// Label with the names that a service has for others: `SERVICE:ALIAS` or `STACK/SERVICE:ALIAS`, with commas between them.
+const LINKS: &str = "io.berth.links";
+/// Most links that the label of a container may say.
+const LINKS_MAX: usize = 64;
 
 /// Where a container belongs, as its labels say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub(super) struct Membership {
     pub(super) index: Option<Text>,
     /// Services of its stack that it wants to be there.
     pub(super) depends_on: Vec<Text>,
+    /// What it calls other services: `stack/service`, and the name.
+    pub(super) links: Vec<(Text, Text)>,
 }
 
 impl Membership {
@@ -83,8 +89,25 @@ impl Membership {
         } else if let Some(stack) = filled(STACK) {
             found.stack = named(STACK, stack, &mut problems);
         }
+        if let (Some(stack), Some(_)) = (&found.stack, &found.service) {
+            for entry in filled(LINKS).iter().flat_map(|text| text.split(',')).take(LINKS_MAX) {
+                match link(stack, entry.trim()) {
+                    Some(link) => found.links.push(link),
+                    None => problems.push((LINKS, format!("{entry:?}, expected SERVICE:ALIAS or STACK/SERVICE:ALIAS"))),
+                }
+            }
+        }
         (found, problems)
     }
+}
+
+/// One link of a service of this stack.
+fn link(stack: &str, entry: &str) -> Option<(Text, Text)> {
+    let (target, alias) = entry.split_once(':')?;
+    let (stack, service) = target.split_once('/').unwrap_or((stack, target));
+    let is_own = is_alias(alias) && !alias.contains('.') && !alias.eq_ignore_ascii_case("rancher-metadata");
+    let target = format!("{}/{}", written(stack)?, written(service)?);
+    is_own.then(|| (target.into(), alias.into()))
 }
 
 fn named(key: &'static str, name: &str, problems: &mut Vec<(&'static str, String)>) -> Option<Text> {

@@ -162,6 +162,8 @@ impl<'f> Services<'f> {
                 for name in member.membership.depends_on.iter().filter(|name| &***name != service.name) {
                     found.push((*place_of, format!("{}/{name}", service.stack).into(), name.clone()));
                 }
+                let links = member.membership.links.iter();
+                found.extend(links.map(|(target, alias)| (*place_of, target.clone(), alias.clone())));
             }
         }
         // What is linked by an alias of its own is called so, instead of by its name.

@@ -51,7 +51,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A map, or a list of `KEY=VALUE`.
+    /// A map, or a list of `KEY=VALUE`; a key alone has the value null.
     pub(super) fn pairs(&self, key: &str) -> Result<Vec<(Text, Value)>, Invalid> {
         match self.get(key) {
             None => Ok(Vec::new()),
@@ -59,8 +59,9 @@ impl<'a> Section<'a> {
             Some(Value::List(items)) => items
                 .iter()
                 .enumerate()
-                .map(|(at, item)| match item.as_str().map(|text| text.split_once('=').unwrap_or((text, ""))) {
-                    Some((key, value)) => Ok((Text::from(key), Value::text(value))),
+                .map(|(at, item)| match item.as_str().map(|text| (text, text.split_once('='))) {
+                    Some((_, Some((key, value)))) => Ok((Text::from(key), Value::text(value))),
+                    Some((key, None)) => Ok((Text::from(key), Value::Null)),
                     None => Err(Invalid::new(self.at(&format!("{key}[{at}]")), "no text", "KEY=VALUE")),
                 })
                 .collect(),

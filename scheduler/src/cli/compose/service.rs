@@ -6,11 +6,16 @@ use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::section::{Draft, Section, unsupported};
+use crate::cli::compose::volumes::{volume_driver, volumes};
 use crate::place::invalid::Invalid;
+use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
 
 /// Label of a container that is not started again when it has ended.
 const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
+
+/// Label with what a service calls others, which Berth's DNS answers.
+const LINKS_LABEL: &str = "io.berth.links";
 
 const SERVICE_KEYS: &[&str] = &[
     "command",
@@ -20,14 +25,18 @@ const SERVICE_KEYS: &[&str] = &[
     "deploy",
     "dns",
     "dns_search",
+    "domainname",
     "entrypoint",
     "environment",
     "expose",
+    "external_links",
     "hostname",
     "image",
     "isolation",
     "labels",
     "links",
+    "log_driver",
+    "log_opt",
     "mem_limit",
     "mem_reservation",
     "net",
@@ -62,8 +71,50 @@ impl Compose<'_> {
         Ok(updates)
     }
 
+    /// What only an engine has to do with, from keys of the service itself.
+    fn settings(&self, service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+        let mut settings: Draft = Vec::new();
+        for name in engine::names() {
+            let Some(value) = service.get(name) else { continue };
+            let value = match (name, value) {
+                // Two ways to write one list.
+                ("extra_hosts", Value::Map(map)) => {
+                    let host = |(name, address): &(Text, Value)| {
+                        Value::text(format!("{name}:{}", address.as_str().unwrap_or_default()))
+                    };
+                    Value::list(map.iter().map(host).collect::<Vec<_>>())
+                }
+                ("sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
+                ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
+                    truth(service, name)?.unwrap_or(false.into())
+                }
+                ("cpu_shares" | "mem_swappiness" | "oom_score_adj" | "pids_limit", Value::Text(_)) => {
+                    number(service, name)?
+                }
+                ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
+                ("group_add", _) => Value::list(texts(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
+                _ => value.clone(),
+            };
+            settings.push((name.into(), value));
+        }
+        if service.get("log_driver").is_some() || service.get("log_opt").is_some() {
+            if service.get("logging").is_some() {
+                return Err(Invalid::new(service.at("log_driver"), "given with logging", "one of them"));
+            }
+            let driver = service.text("log_driver")?.map(|driver| ("driver".into(), Value::Text(driver)));
+            let options = [("options".into(), Map::new(service.pairs("log_opt")?).into())];
+            settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
+        }
+        if let Some(driver) = volume_driver(service, &self.volume_drivers)? {
+            settings.retain(|(name, _)| &**name != "volume_driver");
+            settings.push(("volume_driver".into(), Value::Text(driver)));
+        }
+        Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
+    }
+
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
-        service.only(SERVICE_KEYS)?;
+        let settings: Vec<_> = engine::names().collect();
+        service.only(&[SERVICE_KEYS, &settings].concat())?;
         expose(service)?;
         let mut draft: Draft = Vec::new();
         let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
@@ -80,7 +131,8 @@ impl Compose<'_> {
         for key in ["command", "entrypoint", "dns", "dns_search"] {
             put(key, service.get(key).cloned());
         }
-        for key in ["hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
+        put("engine", self.settings(service)?);
+        for key in ["domainname", "hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
             put(key, service.text(key)?.map(Value::Text));
         }
         for key in ["stdin_open", "tty"] {
@@ -106,6 +158,11 @@ impl Compose<'_> {
         }
         put("environment", Some(Map::new(environment).into()));
         let mut labels = service.pairs("labels")?;
+        let links = links(service)?.into_iter().chain(external_links(service)?);
+        let aliases: Vec<_> = links.filter_map(|link| link.label()).collect();
+        if !aliases.is_empty() {
+            labels.push((LINKS_LABEL.into(), Value::text(aliases.join(","))));
+        }
         put("ports", Some(ports(service)?));
         put("volumes", Some(volumes(service)?));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
@@ -196,17 +253,6 @@ fn image_of(service: &Section<'_>, image: Text) -> Result<Value, Invalid> {
         .into())
 }
 
-pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
-    match service.get("volumes") {
-        None => Ok(Value::list([])),
-        Some(Value::List(items)) => match items.iter().position(|item| item.as_str().is_none()) {
-            Some(at) => Err(unsupported(service.at(&format!("volumes[{at}]")), &["\"/host:/container:ro\""])),
-            None => Ok(Value::list(items.iter().cloned())),
-        },
-        Some(other) => Err(Invalid::new(service.at("volumes"), format!("found {}", other.kind()), "a list")),
-    }
-}
-
 fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
     for key in ["network_mode", "net"] {
         let Some(mode) = service.text(key)? else { continue };
@@ -220,26 +266,55 @@ fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
     match service.get("networks") {
         None => Ok(None),
         Some(Value::List(items)) if items.len() == 1 && items[0].as_text().is_some() => Ok(items[0].as_text().cloned()),
+        Some(Value::Map(map)) if map.len() == 1 && map.iter().all(|(_, value)| value.is_null()) => {
+            Ok(map.iter().next().map(|(name, _)| name.clone()))
+        }
         Some(_) => Err(unsupported(service.at("networks"), &["a list with one network that the engines have"])),
     }
 }
 
-/// Other services whose names it uses. DNS answers every service's own name, so there is nothing to do but to wait for them.
-pub(super) fn links(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
-    let mut names = Vec::new();
-    for (at, text) in texts(service, "links")?.into_iter().enumerate() {
-        let (name, alias) = text.split_once(':').unwrap_or((&text, &text));
-        if name != alias {
-            let expected = format!("{name}, by which DNS finds it");
-            return Err(Invalid::new(
-                service.at(&format!("links[{at}]")),
-                format!("the alias {alias} is not supported"),
-                expected,
-            ));
-        }
-        names.push(name.into());
+/// Another service whose name a service uses.
+pub(super) struct Link {
+    /// `SERVICE`, or `STACK/SERVICE` of another stack.
+    pub(super) target: Text,
+    alias: Text,
+}
+
+impl Link {
+    /// What the label about links says of it. DNS answers every service of the stack by its own name, without a label.
+    fn label(&self) -> Option<String> {
+        (self.alias != self.target).then(|| format!("{}:{}", self.target, self.alias))
     }
-    Ok(names)
+}
+
+/// Other services of the file whose names it uses.
+pub(super) fn links(service: &Section<'_>) -> Result<Vec<Link>, Invalid> {
+    linked(service, "links", |target| !target.contains('/'), "SERVICE or SERVICE:ALIAS")
+}
+
+/// Services of other stacks whose names it uses.
+fn external_links(service: &Section<'_>) -> Result<Vec<Link>, Invalid> {
+    let of_stack = |target: &str| target.split('/').count() == 2 && target.split('/').all(|part| !part.is_empty());
+    linked(service, "external_links", of_stack, "STACK/SERVICE or STACK/SERVICE:ALIAS")
+}
+
+fn linked(
+    service: &Section<'_>,
+    key: &str,
+    is_fine: impl Fn(&str) -> bool,
+    expected: &str,
+) -> Result<Vec<Link>, Invalid> {
+    let link = |(at, text): (usize, Text)| {
+        let (target, alias) = text.split_once(':').unwrap_or_else(|| (&text, text.rsplit('/').next().unwrap_or(&text)));
+        let is_name = |alias: &str| {
+            !alias.is_empty() && alias.chars().all(|char| char.is_ascii_alphanumeric() || "-_".contains(char))
+        };
+        if target.is_empty() || !is_fine(target) || !is_name(alias) {
+            return Err(Invalid::new(service.at(&format!("{key}[{at}]")), format!("found {text:?}"), expected));
+        }
+        Ok(Link { target: target.into(), alias: alias.into() })
+    };
+    texts(service, key)?.into_iter().enumerate().map(link).collect()
 }
 
 /// Checks the ports that other containers may use. They need nothing done: no engine keeps containers apart by port.
@@ -268,12 +343,24 @@ fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
     match service.get(key) {
         None => Ok(None),
         Some(Value::Bool(value)) => Ok(value.then_some(true.into())),
+        // A variable is text.
+        Some(Value::Text(text)) if matches!(&**text, "true" | "false") => {
+            Ok((&**text == "true").then_some(true.into()))
+        }
         Some(other) => Err(Invalid::new(service.at(key), format!("found {}", other.kind()), "true or false")),
     }
 }
 
+/// A number, or text that is one, as variables are.
+fn number(service: &Section<'_>, key: &str) -> Result<Value, Invalid> {
+    let text = service.text(key)?.unwrap_or_default();
+    let number =
+        text.trim().parse().map_err(|_| Invalid::new(service.at(key), format!("found {text:?}"), "a number"))?;
+    Ok(Value::Int(number))
+}
+
 /// A list of texts or numbers.
-fn texts(service: &Section<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
+pub(super) fn texts(service: &Section<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
     let text = |(at, item): (usize, &Value)| {
         let text = crate::place::hosts::label(&(key.into(), item.clone())).map(|(_, text)| text);
         text.ok_or_else(|| Invalid::new(service.at(&format!("{key}[{at}]")), format!("found {}", item.kind()), "text"))

@@ -16,6 +16,8 @@ pub(super) struct Unit {
     pub(super) sidekicks: Vec<Text>,
     /// Primary services that are started before it.
     pub(super) waits: Vec<Text>,
+    /// Those that are started before it unless they want the same: it only uses their names.
+    pub(super) wishes: Vec<Text>,
 }
 
 impl Unit {
@@ -56,13 +58,20 @@ impl Compose<'_> {
         let mut units: Vec<Unit> = Vec::new();
         for (name, _) in services.iter().filter(|(name, _)| unit_of(name) == *name) {
             let sidekicks = owners.iter().filter(|(_, owner)| owner == name).map(|(side, _)| side.clone());
-            units.push(Unit { primary: name.clone(), sidekicks: sidekicks.collect(), waits: Vec::new() });
+            units.push(Unit {
+                primary: name.clone(),
+                sidekicks: sidekicks.collect(),
+                waits: Vec::new(),
+                wishes: Vec::new(),
+            });
         }
         for (name, value) in services {
             let service = section(name, value)?;
             let (dependencies, links) = (depends_on(&service)?, links(&service)?);
-            for (key, other) in
-                dependencies.iter().map(|other| ("depends_on", other)).chain(links.iter().map(|other| ("links", other)))
+            for (key, other) in dependencies
+                .iter()
+                .map(|other| ("depends_on", other))
+                .chain(links.iter().map(|link| ("links", &link.target)))
             {
                 if services.get(other).is_none() {
                     return Err(Invalid::new(service.at(key), format!("no service {other}"), "services of this file"));
@@ -72,10 +81,12 @@ impl Compose<'_> {
                     let expected = "services of other units; within one, volumes_from and network_mode give the order";
                     return Err(Invalid::new(service.at(key), format!("{other} is in the same unit"), expected));
                 }
-                if let Some(unit) = units.iter_mut().find(|unit| unit.primary == unit_of(name))
-                    && (!is_inside || key == "depends_on")
-                {
-                    unit.waits.push(unit_of(other));
+                if let Some(unit) = units.iter_mut().find(|unit| unit.primary == unit_of(name)) {
+                    match key {
+                        "depends_on" => unit.waits.push(unit_of(other)),
+                        _ if is_inside => {}
+                        _ => unit.wishes.push(unit_of(other)),
+                    }
                 }
             }
         }

@@ -8,6 +8,7 @@ use crate::place::fields::Fields;
 use crate::place::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
 use crate::place::invalid::Invalid;
 use crate::place::port::{Port, Protocol};
+use crate::place::request::engine::EngineSettings;
 use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
 use crate::place::windows::Build;
 
@@ -63,6 +64,10 @@ pub(crate) struct RunOptions {
     pub(crate) memory_limit: Option<i64>,
     /// The most processor it may use, in thousandths of one.
     pub(crate) milli_cpu_limit: Option<i64>,
+    /// Its domain, of which its host name is.
+    pub(crate) domainname: Option<Text>,
+    /// What only its engine has to do with.
+    pub(crate) engine: EngineSettings,
     /// What it calls itself.
     pub(crate) hostname: Option<Text>,
     pub(crate) network: Option<Text>,
@@ -102,6 +107,8 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "command",
     "dns",
     "dns_search",
+    "domainname",
+    "engine",
     "entrypoint",
     "environment",
     "hostname",
@@ -205,6 +212,12 @@ impl<'a> Fields<'a> {
             dns_search: optional("dns_search")?,
             memory_limit: limits.amount("memory")?.filter(|limit| *limit > 0),
             milli_cpu_limit: limits.amount("milli_cpu")?.filter(|limit| *limit > 0),
+            domainname: self.text("domainname")?,
+            engine: match self.get("engine") {
+                None => EngineSettings::default(),
+                Some(Value::Map(map)) => EngineSettings::read(&Fields { path: self.at("engine"), map })?,
+                Some(other) => return self.wrong("engine", other, "a map of settings"),
+            },
             hostname: self.text("hostname")?,
             network: self.text("network")?,
             network_from: self.text("network_from")?,

@@ -1,0 +1,101 @@
+//! Volumes of a compose file: those of a service, and what the file says of volumes with names.
+
+use model::{Map, Text, Value};
+
+use crate::cli::compose::section::{Section, unsupported};
+use crate::place::invalid::Invalid;
+
+/// The drivers of the volumes that the file describes, by name; `local` and none are the engine's own.
+///
+/// # Errors
+///
+/// Refuses what would not be honoured: the engine makes a volume by its name and driver alone.
+pub(super) fn drivers(file: &Section<'_>) -> Result<Vec<(Text, Text)>, Invalid> {
+    let mut drivers = Vec::new();
+    let Some(volumes) = file.below("volumes")? else { return Ok(drivers) };
+    for (name, value) in volumes.map {
+        if value.is_null() {
+            continue;
+        }
+        let volume = Section::new(volumes.at(name), value)?;
+        volume.only(&["driver", "external", "labels", "name"])?;
+        if volume.text("name")?.is_some_and(|own| own != *name) {
+            return Err(unsupported(volume.at("name"), &[name]));
+        }
+        if let Some(driver) = volume.text("driver")?.filter(|driver| !matches!(&**driver, "" | "local")) {
+            drivers.push((name.clone(), driver));
+        }
+    }
+    Ok(drivers)
+}
+
+/// Networks with names: they have to be on the engines already.
+pub(super) fn check_networks(file: &Section<'_>) -> Result<(), Invalid> {
+    let Some(networks) = file.below("networks")? else { return Ok(()) };
+    for (name, value) in networks.map.iter().filter(|(_, value)| !value.is_null()) {
+        let network = Section::new(networks.at(name), value)?;
+        network.only(&["external", "name"])?;
+        if network.text("name")?.is_some_and(|own| own != *name) {
+            return Err(unsupported(network.at("name"), &[name]));
+        }
+    }
+    Ok(())
+}
+
+/// The volumes of a service, as `docker run --volume` takes them.
+pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
+    let items = match service.get("volumes") {
+        None => return Ok(Value::list([])),
+        Some(Value::List(items)) => items,
+        Some(other) => return Err(Invalid::new(service.at("volumes"), format!("found {}", other.kind()), "a list")),
+    };
+    let volume = |(at, item): (usize, &Value)| match item {
+        Value::Map(map) => long(service.at(&format!("volumes[{at}]")), map),
+        Value::Text(_) => Ok(item.clone()),
+        other => {
+            let field = service.at(&format!("volumes[{at}]"));
+            Err(Invalid::new(field, format!("found {}", other.kind()), "text such as \"/host:/container:ro\""))
+        }
+    };
+    Ok(Value::list(items.iter().enumerate().map(volume).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// `{type: bind, source: /srv, target: /data, read_only: true}`.
+fn long(path: String, map: &Map) -> Result<Value, Invalid> {
+    let volume = Section { path, map };
+    volume.only(&["read_only", "source", "target", "type"])?;
+    if !matches!(volume.text("type")?.as_deref(), Some("bind" | "volume")) {
+        return Err(unsupported(volume.at("type"), &["bind", "volume"]));
+    }
+    let needed =
+        |key: &str, expected: &str| volume.text(key)?.ok_or_else(|| Invalid::new(volume.at(key), "missing", expected));
+    let target = needed("target", "where it appears in the container")?;
+    let source = needed("source", "a folder of the host, or the name of a volume")?;
+    let mode = match volume.get("read_only") {
+        None | Some(Value::Bool(false)) => "",
+        Some(Value::Bool(true)) => ":ro",
+        Some(other) => {
+            return Err(Invalid::new(volume.at("read_only"), format!("found {}", other.kind()), "true or false"));
+        }
+    };
+    Ok(Value::text(format!("{source}:{target}{mode}")))
+}
+
+/// The driver that the volumes with names of a service have: an engine takes one for all of a container.
+pub(super) fn volume_driver(service: &Section<'_>, drivers: &[(Text, Text)]) -> Result<Option<Text>, Invalid> {
+    let mut found = service.text("volume_driver")?.filter(|driver| !matches!(&**driver, "" | "local"));
+    if drivers.is_empty() {
+        return Ok(found);
+    }
+    let volumes = volumes(service)?;
+    for (at, volume) in volumes.as_list().unwrap_or_default().iter().enumerate() {
+        let name = volume.as_str().and_then(|text| text.split_once(':')).map_or("", |(name, _)| name);
+        let Some((_, driver)) = drivers.iter().find(|(own, _)| **own == *name) else { continue };
+        if let Some(other) = found.replace(driver.clone()).filter(|other| other != driver) {
+            let problem = format!("its driver is {driver}, and that of another one {other}");
+            let expected = "one driver for all volumes of a service";
+            return Err(Invalid::new(service.at(&format!("volumes[{at}]")), problem, expected));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,352 @@
+//! What only a container engine has to do with: settings of a container in the words of compose files, and which of them reach
+//! into the host. ◇
+//!
+//! They are checked here, carried as the engine's own `HostConfig`, and never looked at when a place is sought.
+
+use model::{Map, Text, Value};
+use serde_json::{Map as Json, Value as JsonValue, json};
+
+use crate::place::fields::Fields;
+use crate::place::invalid::Invalid;
+
+/// Settings of a container as fields of the engine's `HostConfig`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EngineSettings(Json<String, JsonValue>);
+
+/// What a setting is.
+#[derive(Clone, Copy)]
+enum Form {
+    Truth,
+    Text,
+    Texts,
+    /// A number between these.
+    Int(i64, i64),
+    /// Bytes; -1 is without a limit.
+    Amount,
+    Pairs,
+    /// `HOST[:CONTAINER[:PERMISSIONS]]`, each.
+    Devices,
+    /// `driver` and `options`.
+    Log,
+    /// `PATH[:OPTIONS]`, each.
+    Tmpfs,
+    /// A number, or `soft` and `hard`, by name; -1 is without a limit.
+    Ulimits,
+}
+
+/// The settings: as a request calls them, as the engine does, and what they are.
+const SETTINGS: [(&str, &str, Form); 26] = [
+    ("cap_add", "CapAdd", Form::Texts),
+    ("cap_drop", "CapDrop", Form::Texts),
+    ("cgroup_parent", "CgroupParent", Form::Text),
+    ("cpu_shares", "CpuShares", Form::Int(0, 262_144)),
+    ("cpuset", "CpusetCpus", Form::Text),
+    ("devices", "Devices", Form::Devices),
+    ("extra_hosts", "ExtraHosts", Form::Texts),
+    ("group_add", "GroupAdd", Form::Texts),
+    ("init", "Init", Form::Truth),
+    ("ipc", "IpcMode", Form::Text),
+    ("logging", "LogConfig", Form::Log),
+    ("mem_swappiness", "MemorySwappiness", Form::Int(-1, 100)),
+    ("memswap_limit", "MemorySwap", Form::Amount),
+    ("oom_kill_disable", "OomKillDisable", Form::Truth),
+    ("oom_score_adj", "OomScoreAdj", Form::Int(-1000, 1000)),
+    ("pid", "PidMode", Form::Text),
+    ("pids_limit", "PidsLimit", Form::Int(-1, i64::MAX)),
+    ("privileged", "Privileged", Form::Truth),
+    ("read_only", "ReadonlyRootfs", Form::Truth),
+    ("security_opt", "SecurityOpt", Form::Texts),
+    ("shm_size", "ShmSize", Form::Amount),
+    ("sysctls", "Sysctls", Form::Pairs),
+    ("tmpfs", "Tmpfs", Form::Tmpfs),
+    ("ulimits", "Ulimits", Form::Ulimits),
+    ("userns_mode", "UsernsMode", Form::Text),
+    ("uts", "UTSMode", Form::Text),
+];
+
+/// The driver of volumes, which stands for all of a container.
+const VOLUME_DRIVER: (&str, &str) = ("volume_driver", "VolumeDriver");
+
+/// Drivers of logs that write nowhere but into the engine's own folders and the host's journal.
+const OWN_LOGS: [&str; 5] = ["", "json-file", "local", "journald", "none"];
+
+/// Beginnings of kernel parameters that each container has for itself.
+const OWN_SYSCTLS: [&str; 5] = ["net.", "kernel.msg", "kernel.sem", "kernel.shm", "fs.mqueue."];
+
+/// Namespaces that a container has for itself.
+const OWN_NAMESPACES: [&str; 4] = ["", "none", "private", "shareable"];
+
+/// The names of the settings, as requests and compose files call them.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|(name, ..)| *name).chain([VOLUME_DRIVER.0])
+}
+
+impl EngineSettings {
+    /// The settings in these fields.
+    ///
+    /// # Errors
+    ///
+    /// Says which one is wrong.
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, Invalid> {
+        let known: Vec<_> = names().collect();
+        fields.only(&[&known])?;
+        let mut settings = Json::new();
+        for (name, field, form) in SETTINGS {
+            if fields.get(name).is_some_and(|value| !value.is_null()) {
+                settings.insert(field.to_owned(), read(fields, name, form)?);
+            }
+        }
+        if let Some(driver) = fields.text(VOLUME_DRIVER.0)? {
+            settings.insert(VOLUME_DRIVER.1.to_owned(), json!(*driver));
+        }
+        Ok(Self(settings))
+    }
+
+    /// Those among the fields of a `HostConfig`.
+    pub(crate) fn of_engine(host: &Json<String, JsonValue>) -> Self {
+        Self(
+            host.iter()
+                .filter(|(field, _)| Self::is_field(field))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        )
+    }
+
+    /// Whether a field of a `HostConfig` is one of them.
+    pub(crate) fn is_field(field: &str) -> bool {
+        field == VOLUME_DRIVER.1 || SETTINGS.iter().any(|(_, own, _)| *own == field)
+    }
+
+    /// As fields of a `HostConfig`.
+    pub(crate) fn as_json(&self) -> JsonValue {
+        JsonValue::Object(self.0.clone())
+    }
+
+    /// What they let a container do that others on its host would notice, as a policy calls each: `privileged`,
+    /// `cap_add=NET_ADMIN`, `pid=host`.
+    ///
+    /// A value that is not what the engine expects is one too: nobody knows what the engine makes of it.
+    pub(crate) fn privileges(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (name, field, form) in SETTINGS {
+            let Some(value) = self.0.get(field).filter(|value| !value.is_null()) else { continue };
+            let texts =
+                || value.as_array().map(|all| all.iter().map(|one| one.as_str().unwrap_or("?")).collect::<Vec<_>>());
+            let unknown = || vec![format!("{name}=?")];
+            found.extend(match (name, form) {
+                ("privileged" | "oom_kill_disable", _) => match value.as_bool() {
+                    Some(false) => Vec::new(),
+                    Some(true) => vec![name.to_owned()],
+                    None => unknown(),
+                },
+                ("cap_add" | "security_opt", _) => texts().map_or_else(unknown, |texts| {
+                    let harmless = |text: &&str| name == "security_opt" && text.starts_with("no-new-privileges");
+                    texts.into_iter().filter(|text| !harmless(text)).map(|text| format!("{name}={text}")).collect()
+                }),
+                ("devices", _) => value.as_array().map_or_else(unknown, |all| {
+                    let path = |one: &JsonValue| one["PathOnHost"].as_str().unwrap_or("?").to_owned();
+                    all.iter().map(|one| format!("{name}={}", path(one))).collect()
+                }),
+                ("ipc" | "pid" | "userns_mode" | "uts", _) => match value.as_str() {
+                    Some(mode) if OWN_NAMESPACES.contains(&mode) => Vec::new(),
+                    mode => vec![format!("{name}={}", mode.unwrap_or("?"))],
+                },
+                ("cgroup_parent", _) => match value.as_str() {
+                    Some("") => Vec::new(),
+                    parent => vec![format!("{name}={}", parent.unwrap_or("?"))],
+                },
+                ("logging", _) => match value["Type"].as_str() {
+                    Some(driver) if OWN_LOGS.contains(&driver) => Vec::new(),
+                    driver => vec![format!("{name}={}", driver.unwrap_or("?"))],
+                },
+                ("oom_score_adj", _) => match value.as_i64() {
+                    Some(0..) => Vec::new(),
+                    _ => vec![name.to_owned()],
+                },
+                ("sysctls", _) => value.as_object().map_or_else(unknown, |all| {
+                    let own = |key: &&String| OWN_SYSCTLS.iter().any(|beginning| key.starts_with(beginning));
+                    all.keys().filter(|key| !own(key)).map(|key| format!("{name}={key}")).collect()
+                }),
+                _ => Vec::new(),
+            });
+        }
+        match self.0.get(VOLUME_DRIVER.1) {
+            None | Some(JsonValue::Null) => {}
+            Some(driver) if matches!(driver.as_str(), Some("" | "local")) => {}
+            Some(driver) => found.push(format!("{}={}", VOLUME_DRIVER.0, driver.as_str().unwrap_or("?"))),
+        }
+        found
+    }
+}
+
+/// A setting as the engine takes it.
+fn read(fields: &Fields<'_>, name: &str, form: Form) -> Result<JsonValue, Invalid> {
+    let none = Value::Null;
+    let value = fields.get(name).unwrap_or(&none);
+    Ok(match form {
+        Form::Truth => fields.truth(name)?.into(),
+        Form::Text => fields.text(name)?.map_or_else(String::new, |text| text.to_string()).into(),
+        Form::Texts => fields.texts(name)?.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
+        Form::Int(least, most) => fields.int(name, least, most)?.into(),
+        Form::Amount if value.as_int() == Some(-1) => (-1).into(),
+        Form::Amount => fields.amount(name)?.into(),
+        Form::Pairs => pairs(fields, name)?.into(),
+        Form::Devices => fields.texts(name)?.iter().map(|text| device(text)).collect::<Vec<_>>().into(),
+        Form::Log => {
+            let Value::Map(map) = value else { return fields.wrong(name, value, "a map with driver and options") };
+            let log = Fields { path: fields.at(name), map };
+            log.only(&[&["driver", "options"]])?;
+            let driver = log.text("driver")?.map_or_else(String::new, |text| text.to_string());
+            json!({ "Type": driver, "Config": pairs(&log, "options")? })
+        }
+        Form::Tmpfs => {
+            let all = fields.texts(name)?;
+            let pair = |text: &Text| {
+                let (path, options) = text.split_once(':').unwrap_or((text, ""));
+                (path.to_owned(), JsonValue::from(options))
+            };
+            all.iter().map(pair).collect::<Json<_, _>>().into()
+        }
+        Form::Ulimits => {
+            let Value::Map(map) = value else { return fields.wrong(name, value, "a map of limits by name") };
+            let limits = Fields { path: fields.at(name), map };
+            map.iter().map(|(key, _)| ulimit(&limits, key)).collect::<Result<Vec<_>, _>>()?.into()
+        }
+    })
+}
+
+/// A map of texts, as in `options`.
+fn pairs(fields: &Fields<'_>, name: &str) -> Result<Json<String, JsonValue>, Invalid> {
+    let none = Map::default();
+    let map = match fields.get(name) {
+        None | Some(Value::Null) => &none,
+        Some(Value::Map(map)) => map,
+        Some(other) => return fields.wrong(name, other, "a map of texts"),
+    };
+    let below = Fields { path: fields.at(name), map };
+    let pair = |(key, value): &(Text, Value)| match crate::place::hosts::label(&(key.clone(), value.clone())) {
+        Some((key, value)) => Ok((key.to_string(), JsonValue::from(&*value))),
+        None => below.wrong(key, value, "text"),
+    };
+    map.iter().map(pair).collect()
+}
+
+/// `/dev/fuse`, `/dev/sda:/dev/xvda` or `/dev/sda:/dev/xvda:r`.
+fn device(text: &str) -> JsonValue {
+    let mut parts = text.splitn(3, ':');
+    let host = parts.next().unwrap_or_default();
+    let second = parts.next();
+    // `/dev/fuse:rwm` has no other name inside.
+    let (inside, permissions) = match second {
+        Some(inside) if inside.starts_with('/') => (inside, parts.next()),
+        permissions => (host, permissions),
+    };
+    json!({ "PathOnHost": host, "PathInContainer": inside, "CgroupPermissions": permissions.unwrap_or("rwm") })
+}
+
+fn ulimit(limits: &Fields<'_>, name: &str) -> Result<JsonValue, Invalid> {
+    let (soft, hard) = match limits.get(name) {
+        Some(Value::Map(map)) => {
+            let limit = Fields { path: limits.at(name), map };
+            limit.only(&[&["hard", "soft"]])?;
+            let number = |key| {
+                let missing = || Invalid::new(limit.at(key), "missing", "a number");
+                limit.int(key, -1, i64::MAX)?.ok_or_else(missing)
+            };
+            (number("soft")?, number("hard")?)
+        }
+        _ => {
+            let missing = || Invalid::new(limits.at(name), "missing", "a number");
+            let both = limits.int(name, -1, i64::MAX)?.ok_or_else(missing)?;
+            (both, both)
+        }
+    };
+    Ok(json!({ "Name": name, "Soft": soft, "Hard": hard }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(json: &str) -> Result<EngineSettings, Invalid> {
+        let map: Map = serde_json::from_str(json).unwrap();
+        EngineSettings::read(&Fields { path: String::new(), map: &map })
+    }
+
+    #[test]
+    fn settings_become_fields_of_the_engine() {
+        let all = settings(
+            r#"{"privileged": true, "cap_add": ["NET_ADMIN"], "devices": ["/dev/fuse", "/dev/a:/dev/b:r", "/dev/c:rwm"],
+                "logging": {"driver": "syslog", "options": {"tag": "a", "n": 1}}, "tmpfs": ["/run", "/tmp:size=1m"], "shm_size": "64m",
+                "memswap_limit": -1, "ulimits": {"nproc": 5, "memlock": {"soft": -1, "hard": -1}}, "sysctls": {"net.core.somaxconn": 1024},
+                "volume_driver": "nfs", "init": false, "pid": null}"#,
+        );
+        assert_eq!(
+            all.unwrap().as_json(),
+            json!({
+                "Privileged": true, "CapAdd": ["NET_ADMIN"], "Init": false, "VolumeDriver": "nfs", "MemorySwap": -1, "ShmSize": 64 << 20,
+                "Devices": [
+                    { "PathOnHost": "/dev/fuse", "PathInContainer": "/dev/fuse", "CgroupPermissions": "rwm" },
+                    { "PathOnHost": "/dev/a", "PathInContainer": "/dev/b", "CgroupPermissions": "r" },
+                    { "PathOnHost": "/dev/c", "PathInContainer": "/dev/c", "CgroupPermissions": "rwm" },
+                ],
+                "LogConfig": { "Type": "syslog", "Config": { "tag": "a", "n": "1" } },
+                "Tmpfs": { "/run": "", "/tmp": "size=1m" },
+                "Sysctls": { "net.core.somaxconn": "1024" },
+                "Ulimits": [{ "Name": "nproc", "Soft": 5, "Hard": 5 }, { "Name": "memlock", "Soft": -1, "Hard": -1 }],
+            })
+        );
+        for (json, field) in [
+            (r#"{"privileged": "maybe"}"#, "privileged"),
+            (r#"{"cap_add": 5}"#, "cap_add"),
+            (r#"{"ulimits": {"nproc": {"soft": 1}}}"#, "ulimits.nproc.hard"),
+            (r#"{"ulimits": 5}"#, "ulimits"),
+            (r#"{"logging": {"drive": "x"}}"#, "logging.drive"),
+            (r#"{"shm_size": "much"}"#, "shm_size"),
+            (r#"{"runtime": "nvidia"}"#, "runtime"),
+        ] {
+            assert_eq!(settings(json).unwrap_err().field, field, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_reaches_into_the_host_is_a_privilege() {
+        let found = |json: &str| settings(json).unwrap().privileges();
+        for (json, privileges) in [
+            (r#"{"privileged": true}"#, &["privileged"][..]),
+            (r#"{"privileged": false, "cap_drop": ["ALL"], "read_only": true, "tmpfs": "/run", "init": true}"#, &[]),
+            (r#"{"cap_add": ["NET_ADMIN", "SYS_TIME"]}"#, &["cap_add=NET_ADMIN", "cap_add=SYS_TIME"]),
+            (r#"{"devices": ["/dev/a:/dev/b"]}"#, &["devices=/dev/a"]),
+            (r#"{"pid": "host", "ipc": "shareable", "uts": "host"}"#, &["pid=host", "uts=host"]),
+            (r#"{"ipc": "container:other"}"#, &["ipc=container:other"]),
+            (r#"{"security_opt": ["no-new-privileges:true", "label:disable"]}"#, &["security_opt=label:disable"]),
+            (r#"{"logging": {"driver": "json-file"}}"#, &[]),
+            (r#"{"logging": {"driver": "syslog"}}"#, &["logging=syslog"]),
+            (r#"{"sysctls": {"net.ipv4.ip_forward": 1, "vm.swappiness": 1}}"#, &["sysctls=vm.swappiness"]),
+            (r#"{"volume_driver": "local"}"#, &[]),
+            (r#"{"volume_driver": "nfs"}"#, &["volume_driver=nfs"]),
+            (r#"{"oom_score_adj": -5}"#, &["oom_score_adj"]),
+            (r#"{"oom_score_adj": 5, "cgroup_parent": "/a"}"#, &["cgroup_parent=/a"]),
+        ] {
+            assert_eq!(found(json), privileges, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_a_privilege_too() {
+        let of = |host: JsonValue| EngineSettings::of_engine(host.as_object().unwrap()).privileges();
+        for (host, expected) in [
+            (json!({ "Privileged": "yes" }), "privileged=?"),
+            (json!({ "CapAdd": "ALL" }), "cap_add=?"),
+            (json!({ "CapAdd": [5] }), "cap_add=?"),
+            (json!({ "Devices": [{}] }), "devices=?"),
+            (json!({ "PidMode": 1 }), "pid=?"),
+            (json!({ "LogConfig": {} }), "logging=?"),
+            (json!({ "Sysctls": [] }), "sysctls=?"),
+            (json!({ "VolumeDriver": {} }), "volume_driver=?"),
+        ] {
+            assert_eq!(of(host.clone()), [expected], "{host}");
+        }
+        assert_eq!(of(json!({ "Binds": ["/:/h"], "Privileged": false, "PidMode": "" })), [""; 0]);
+    }
+}
