@@ -4,6 +4,7 @@
 //! than none. Keys that begin with `x-` are for others. Files of version 1 have their services at the top.
 
 pub(crate) mod deploy;
+pub(crate) mod place;
 mod ports;
 mod section;
 mod service;

@@ -16,6 +16,8 @@ const FILE_MAX: u64 = 64 << 20;
 struct Documents {
     /// The file as messages call it.
     shown: String,
+    /// The text of each document, and in which line of the file it begins.
+    texts: Vec<(String, usize)>,
     all: Vec<model::Value>,
     /// The stack of documents that name none.
     stack: String,
@@ -65,9 +67,19 @@ impl Documents {
         let texts =
             if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };
         let mut all = Vec::new();
-        for text in texts {
-            let parsed = source::format::parse(text).map_err(|error| wrong(&error))?;
+        let mut kept = Vec::new();
+        for part in texts {
+            // A part of the text itself: what is before it tells its line.
+            let begins = text.len() - text[part.as_ptr().addr() - text.as_ptr().addr()..].len();
+            let begins = text[..begins].matches('\n').count();
+            let parsed = source::format::parse(part).map_err(|mut error| {
+                if let Some(at) = &mut error.at {
+                    at.line = at.line.saturating_add(u32::try_from(begins).unwrap_or(u32::MAX));
+                }
+                wrong(&error)
+            })?;
             all.push(parsed.value(model::scalar::core));
+            kept.push((part.to_owned(), begins));
         }
         if all.is_empty() {
             return Err(wrong(&"no request in it"));
@@ -78,17 +90,32 @@ impl Documents {
         let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
         let stack: String = stack.chars().map(plain).collect();
         let stack = stack.trim_start_matches(['-', '_']).to_owned();
-        Ok(Self { shown, all, stack })
+        Ok(Self { shown, texts: kept, all, stack })
     }
 
     fn wrong(&self, text: &dyn std::fmt::Display) -> Failure {
         Failure::Wrong(format!("{}: {text}", self.shown))
     }
 
+    /// The line of a field that is wrong.
+    fn line_of(&self, field: &str) -> Option<usize> {
+        // Of several documents, the first part says which one it is.
+        let (at, field) = match field.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((number, rest)) if self.texts.len() > 1 => (number.parse().ok()?, rest),
+            _ => (0, field),
+        };
+        let (text, begins) = self.texts.get(at)?;
+        let source::format::Parsed::Yaml(document) = source::format::parse(text).ok()? else { return None };
+        Some(begins + compose::place::line_of(text, &document, field)?)
+    }
+
     fn requests(&self, for_stack: bool) -> Result<Vec<Value>, Failure> {
         let variable = |name: &str| std::env::var(name).ok();
         let requests = compose::requests(&self.all, &self.stack, &variable, for_stack);
-        let requests = requests.map_err(|error: Invalid| self.wrong(&error))?;
+        let requests = requests.map_err(|error: Invalid| match self.line_of(&error.field) {
+            Some(line) => Failure::Wrong(format!("{}, line {line}: {error}", self.shown)),
+            None => self.wrong(&error),
+        })?;
         requests.iter().map(|request| serde_json::to_value(request).map_err(|error| self.wrong(&error))).collect()
     }
 }

@@ -245,16 +245,19 @@ mod tests {
             json!({}),
             json!({ "NetworkMode": "default", "PortBindings": { "80/tcp": [{ "HostPort": "80" }] } }),
             json!({ "NetworkMode": "container:own", "VolumesFrom": ["own:ro"], "Binds": ["data:/data"] }),
+            json!({ "Privileged": false, "CapDrop": ["ALL"], "ReadonlyRootfs": true, "ShmSize": 5 }),
         ] {
             assert_eq!(plain.check_create(&body(&host), &["own"]), Ok(()), "{host}");
         }
         for (host, why) in [
-            (json!({ "Privileged": true }), "Privileged"),
-            (json!({ "CapAdd": ["SYS_ADMIN"] }), "CapAdd"),
+            (json!({ "Privileged": true }), "privileges do not allow any subject to use privileged"),
+            (json!({ "CapAdd": ["SYS_ADMIN"] }), "privileges"),
             (json!({ "Mounts": [{ "Type": "bind", "Source": "/", "Target": "/h" }] }), "Mounts"),
-            (json!({ "Devices": [] }), "Devices"),
-            (json!({ "PidMode": "host" }), "PidMode"),
-            (json!({ "SecurityOpt": ["seccomp=unconfined"] }), "SecurityOpt"),
+            (json!({ "Devices": [{ "PathOnHost": "/dev/sda" }] }), "privileges"),
+            (json!({ "LogConfig": { "Type": "json-file", "type": "syslog" } }), "privileges"),
+            (json!({ "Runtime": "other" }), "Runtime"),
+            (json!({ "PidMode": "host" }), "privileges"),
+            (json!({ "SecurityOpt": ["seccomp=unconfined"] }), "privileges"),
             (json!({ "privileged": true }), "privileged"),
             (json!({ "Binds": ["/:/h"] }), "bind_sources"),
             (json!({ "binds": ["/:/h"] }), "binds"),

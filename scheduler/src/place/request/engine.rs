@@ -144,7 +144,11 @@ impl EngineSettings {
                     texts.into_iter().filter(|text| !harmless(text)).map(|text| format!("{name}={text}")).collect()
                 }),
                 ("devices", _) => value.as_array().map_or_else(unknown, |all| {
-                    let path = |one: &JsonValue| one["PathOnHost"].as_str().unwrap_or("?").to_owned();
+                    let known =
+                        |one: &&JsonValue| has_only(one, &["CgroupPermissions", "PathInContainer", "PathOnHost"]);
+                    let path = |one: &JsonValue| {
+                        Some(one).filter(known).and_then(|one| one["PathOnHost"].as_str()).unwrap_or("?").to_owned()
+                    };
                     all.iter().map(|one| format!("{name}={}", path(one))).collect()
                 }),
                 ("ipc" | "pid" | "userns_mode" | "uts", _) => match value.as_str() {
@@ -155,7 +159,7 @@ impl EngineSettings {
                     Some("") => Vec::new(),
                     parent => vec![format!("{name}={}", parent.unwrap_or("?"))],
                 },
-                ("logging", _) => match value["Type"].as_str() {
+                ("logging", _) => match value["Type"].as_str().filter(|_| has_only(value, &["Config", "Type"])) {
                     Some(driver) if OWN_LOGS.contains(&driver) => Vec::new(),
                     driver => vec![format!("{name}={}", driver.unwrap_or("?"))],
                 },
@@ -177,6 +181,11 @@ impl EngineSettings {
         }
         found
     }
+}
+
+/// Whether an object has no other keys: the engine takes `type` for `Type`, and of both the last one.
+fn has_only(object: &JsonValue, known: &[&str]) -> bool {
+    object.as_object().is_some_and(|object| object.keys().all(|key| known.contains(&key.as_str())))
 }
 
 /// A setting as the engine takes it.
@@ -293,7 +302,7 @@ mod tests {
                 "LogConfig": { "Type": "syslog", "Config": { "tag": "a", "n": "1" } },
                 "Tmpfs": { "/run": "", "/tmp": "size=1m" },
                 "Sysctls": { "net.core.somaxconn": "1024" },
-                "Ulimits": [{ "Name": "nproc", "Soft": 5, "Hard": 5 }, { "Name": "memlock", "Soft": -1, "Hard": -1 }],
+                "Ulimits": [{ "Name": "memlock", "Soft": -1, "Hard": -1 }, { "Name": "nproc", "Soft": 5, "Hard": 5 }],
             })
         );
         for (json, field) in [
@@ -342,6 +351,8 @@ mod tests {
             (json!({ "Devices": [{}] }), "devices=?"),
             (json!({ "PidMode": 1 }), "pid=?"),
             (json!({ "LogConfig": {} }), "logging=?"),
+            (json!({ "LogConfig": { "Type": "local", "type": "syslog" } }), "logging=?"),
+            (json!({ "Devices": [{ "PathOnHost": "/dev/fuse", "pathonhost": "/dev/sda" }] }), "devices=?"),
             (json!({ "Sysctls": [] }), "sysctls=?"),
             (json!({ "VolumeDriver": {} }), "volume_driver=?"),
         ] {
