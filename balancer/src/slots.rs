@@ -138,14 +138,17 @@ impl Slots {
 
     /// What is said to HAProxy to bring it from `before` to these.
     pub fn commands(&self, before: &Self) -> Vec<String> {
-        let mut commands = Vec::new();
+        // Who comes is led to before others leave: a backend is never without members in between.
+        let (mut commands, mut leaving) = (Vec::new(), Vec::new());
         for (backend, slots) in self.differing(before) {
             let old = before.of(backend);
             for (index, slot) in slots.iter().enumerate() {
                 let server = format!("{backend}/s{}", index + 1);
-                slot.commands(old.get(index).copied().unwrap_or(Slot::NEW), &server, &mut commands);
+                let list = if matches!(slot, Slot::Used { .. }) { &mut commands } else { &mut leaving };
+                slot.commands(old.get(index).copied().unwrap_or(Slot::NEW), &server, list);
             }
         }
+        commands.append(&mut leaving);
         commands
     }
 
@@ -388,6 +391,12 @@ mod tests {
         let (slots, _) = follow_in_turn(&[plan(1..=2, &[]), plan(1..=9, &[])]);
         assert_eq!(slots.of("b1").len(), 32);
         assert_eq!(slots.of("b1")[1], Slot::Used { place: place(2), weight: 1 }, "a member keeps its slot");
+    }
+
+    #[test]
+    fn who_comes_is_led_to_before_others_leave() {
+        let (_, said) = follow_in_turn(&[plan([1], &[]), plan([2], &[])]);
+        assert_eq!(said.last().map(|last| &**last), Some("set server b1/s1 state maint"), "{said:?}");
     }
 
     #[test]

@@ -4,6 +4,12 @@
 //! `BERTH_LONG=1` sends a thousand requests a second for a minute while members are replaced, and chooses ten thousand times.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "balancer/chaos.rs"]
+mod chaos;
+#[path = "balancer/hostile.rs"]
+mod hostile;
+#[path = "balancer/sticky.rs"]
+mod sticky;
 #[path = "balancer/web.rs"]
 mod web;
 
