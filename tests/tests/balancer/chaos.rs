@@ -115,7 +115,7 @@ fn after_everything_failed_haproxy_is_as_the_plan_says() {
     let proxy = SocketAddr::from(([127, 0, 0, 1], port));
     eventually("HAProxy serves", LIMIT, || body(proxy, "example.org", "/"));
     let begun = Instant::now();
-    let whole = if is_long() { Duration::from_secs(600) } else { Duration::ZERO };
+    let whole = if is_long() { Duration::from_mins(10) } else { Duration::ZERO };
     let (mut rounds, mut slowest, mut changes) = (0, Duration::ZERO, 0);
     let whats = ["the agent is killed", "HAProxy is killed", "HAProxy is stuck", "the disk is full", "nothing"];
     while rounds < whats.len() || begun.elapsed() < whole {

@@ -71,9 +71,9 @@ fn hostile(random: &mut Random, port: u16) -> (String, String) {
         );
     }
     let [cookie, domain, certificate, lines] = [(); 4].map(|()| text(random));
-    let mode = random.of(&["insert", "rewrite", "prefix", "\"x\\ny\""]);
+    let sticky = random.of(&["insert", "rewrite", "prefix", "\"x\\ny\""]);
     let more = format!(
-        "    stickiness_policy: {{ mode: {mode}, cookie: {cookie}, domain: {domain} }}\n    certs: [{certificate}]\n    config: {lines}\n"
+        "    stickiness_policy: {{ mode: {sticky}, cookie: {cookie}, domain: {domain} }}\n    certs: [{certificate}]\n    config: {lines}\n"
     );
     (rules, more)
 }
@@ -138,7 +138,7 @@ fn a_source_that_is_killed_or_emptied_or_broken_takes_no_route_from_traefik() {
         ("empty", ""),
         ("no rules at all", "berth: 1\nservices:\n- { name: lb, stack: edge, lb_config: nonsense }\n...\n"),
     ] {
-        replace(&file, text.to_owned());
+        replace(&file, text);
         std::thread::sleep(Duration::from_millis(500));
         serves(what);
         let found = status(address);
@@ -150,7 +150,7 @@ fn a_source_that_is_killed_or_emptied_or_broken_takes_no_route_from_traefik() {
     metadata.kill();
     serves("the metadata service is killed");
     // Without the balancer at first.
-    replace(&file, "berth: 1\nservices:\n- { name: x, stack: y }\n...\n".to_owned());
+    replace(&file, "berth: 1\nservices:\n- { name: x, stack: y }\n...\n");
     let _metadata = Launch::metadata(&file).with("--listen", address.to_string()).start();
     eventually("it is back and knows no balancer", LIMIT, || {
         std::net::TcpStream::connect(address).ok().and_then(|_| (status(address) == 503).then_some(()))

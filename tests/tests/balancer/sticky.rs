@@ -28,7 +28,7 @@ fn request(proxy: SocketAddr, path: &str, cookie: Option<&str>) -> Answer {
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     let (head, member) = text.split_once("\r\n\r\n").unwrap();
-    let given = head.lines().find_map(|line| line.to_ascii_lowercase().starts_with("set-cookie: s=").then_some(line));
+    let given = head.lines().find(|line| line.to_ascii_lowercase().starts_with("set-cookie: s="));
     let cookie = given.map(|line| line["set-cookie: S=".len()..].split(';').next().unwrap().to_owned());
     Answer { member: member.to_owned(), cookie }
 }
