@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use balancer::{Configuration, Options, Slots};
+use balancer::{Configuration, Options, Slots, condition};
 use clap::{Subcommand, ValueEnum};
 use model::lb::{Backend, LbPlan, Port, Route, Viewpoint, find, traefik};
 use model::printable::{printable, printable_lines};
@@ -240,7 +240,9 @@ impl Explain {
             None => text += "matches    no rule: its client gets 503 (HAProxy) or 404 (Traefik)\n",
             Some(route) => {
                 writeln!(text, "matches    {}: {}{}", route.at, route.host, route.path)?;
-                text += &led(&plan.backends[route.backend]);
+                let backend = &plan.backends[route.backend];
+                text += &written(port, route, backend);
+                text += &led(backend);
             }
         }
         Ok(printable_lines(&text))
@@ -259,6 +261,18 @@ fn before(port: &Port, matched: Option<&Route>) -> String {
         let _ = writeln!(text, "not        {} rules more", before.len() - RULES_SHOWN);
     }
     text
+}
+
+/// What both proxies have for a rule.
+fn written(port: &Port, route: &Route, backend: &Backend) -> String {
+    let haproxy = match condition(port.protocol, route) {
+        Some(condition) => format!("use_backend {} if {condition}", backend.name),
+        None => format!("default_backend {}", backend.name),
+    };
+    let position = port.routes.iter().position(|other| std::ptr::eq(other, route)).unwrap_or_default();
+    let (number, priority, rule) =
+        (route.backend + 1, traefik::priority(position), traefik::rule(port.protocol, route));
+    format!("haproxy    {haproxy}\ntraefik    r{number}, priority {priority}: {rule}\n")
 }
 
 /// Where a backend leads, and where not.
@@ -291,7 +305,7 @@ impl Export {
             return Ok(format!("{:#}\n", traefik::document(&plan)));
         }
         let options = Options { certificates: self.certs, socket: self.socket, bind: self.bind };
-        let slots = Slots::default().following(&plan, Duration::ZERO, &BTreeSet::new());
+        let slots = Slots::default().following(&plan, None, Duration::ZERO, &BTreeSet::new());
         let made = Configuration::of(&plan, &at(service), &options, &slots);
         Ok(defects_as_comments(plan.defects.iter().chain(&made.defects)) + &made.text)
     }

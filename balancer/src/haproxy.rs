@@ -78,7 +78,8 @@ impl Configuration {
         self.text.push('\n');
         self.text.push_str(DEFAULTS);
         self.text += &Directives::written(Some(&raw.defaults));
-        if plan.backends.iter().any(|backend| backend.members.iter().any(|one| matches!(one.place, Place::Name(..)))) {
+        let routes = plan.ports.iter().flat_map(|port| &port.routes);
+        if routes.flat_map(|route| named(&plan.backends[route.backend])).next().is_some() {
             self.text.push_str("\nresolvers berth\n    parse-resolv-conf\n");
         }
         for port in &plan.ports {
@@ -166,8 +167,7 @@ impl Configuration {
                 Slot::Free { .. } => writeln!(self.text, "    server s{number} 127.0.0.1:1 disabled")?,
             }
         }
-        let named = |member: &&Member| matches!(member.place, Place::Name(..));
-        for (index, member) in backend.members.iter().filter(named).enumerate() {
+        for (index, member) in named(backend).enumerate() {
             let (number, weight) = (index + 1, member.weight);
             writeln!(self.text, "    server n{number} {} weight {weight} resolvers berth", member.place)?;
         }
@@ -208,19 +208,38 @@ impl Configuration {
     }
 }
 
+/// Whether two plans differ in nothing but members at addresses: what their slots are for.
+pub fn is_of_one_shape(plan: &LbPlan, other: &LbPlan) -> bool {
+    let is_same = |(one, other): (&Backend, &Backend)| {
+        one.name == other.name && one.protocol == other.protocol && named(one).eq(named(other))
+    };
+    plan.ports == other.ports
+        && plan.stickiness == other.stickiness
+        && plan.certificates == other.certificates
+        && plan.default_certificate == other.default_certificate
+        && plan.config == other.config
+        && plan.backends.len() == other.backends.len()
+        && plan.backends.iter().zip(&other.backends).all(is_same)
+}
+
+/// The members that HAProxy finds by a name, which have no slots.
+pub(crate) fn named(backend: &Backend) -> impl Iterator<Item = &Member> {
+    backend.members.iter().filter(|member| matches!(member.place, Place::Name(..)))
+}
+
 /// The condition of a rule; `None` for one that everything matches.
-fn condition(protocol: Protocol, route: &Route) -> Option<String> {
+pub fn condition(protocol: Protocol, route: &Route) -> Option<String> {
     if !protocol.has_hosts() {
         return None;
     }
     let sample = if protocol.is_http() { "hdr(host),field(1,:)" } else { "req.ssl_sni" };
     let host = match &route.host {
         HostPattern::Any => None,
-        HostPattern::Exact(name) => Some(format!("{{ {sample} -i {name} }}")),
-        HostPattern::Suffix(suffix) => Some(format!("{{ {sample} -m end -i {suffix} }}")),
-        HostPattern::Prefix(prefix) => Some(format!("{{ {sample} -m beg -i {prefix} }}")),
+        HostPattern::Exact(name) => Some(format!("{{ {sample} -i -- {name} }}")),
+        HostPattern::Suffix(suffix) => Some(format!("{{ {sample} -m end -i -- {suffix} }}")),
+        HostPattern::Prefix(prefix) => Some(format!("{{ {sample} -m beg -i -- {prefix} }}")),
     };
-    let path = (!route.path.is_empty()).then(|| format!("{{ path_beg -i {} }}", quoted(&route.path)));
+    let path = (!route.path.is_empty()).then(|| format!("{{ path_beg -i -- {} }}", quoted(&route.path)));
     match (host, path) {
         (Some(host), Some(path)) => Some(format!("{host} {path}")),
         (one, other) => one.or(other),
@@ -263,7 +282,8 @@ mod tests {
         let objects = objects.into_iter().map(|object| serde_json::from_value::<Map>(object).unwrap());
         let snapshot = model::objects::read(objects).0;
         let plan = LbPlan::of(&snapshot, find(&snapshot, "edge/lb").unwrap(), &Viewpoint::default());
-        let slots = Slots::default().following(&plan, std::time::Duration::ZERO, &std::collections::BTreeSet::new());
+        let none = std::collections::BTreeSet::new();
+        let slots = Slots::default().following(&plan, None, std::time::Duration::ZERO, &none);
         Configuration::of(&plan, "services/edge/lb", &Options::default(), &slots)
     }
 
@@ -309,7 +329,7 @@ mod tests {
         assert_eq!(made.defects, []);
         assert_eq!(refused(&made.text).unwrap_or_default(), "", "{}", made.text);
         for line in [
-            "use_backend wild if { hdr(host),field(1,:) -m end -i .example.org }",
+            "use_backend wild if { hdr(host),field(1,:) -m end -i -- .example.org }",
             "server s1 192.0.2.1:8080 weight 1\n",
             "server s2 127.0.0.1:1 disabled\n",
             "server n1 www.example.org:8080 weight 1 resolvers berth",
@@ -373,7 +393,7 @@ mod tests {
             let made = configuration(
                 &json!({"port_rules": rules, "stickiness_policy": policy, "certs": [hostile(&mut seed)]}),
             );
-            assert!(made.text.contains("good.example.org } { path_beg -i '/good' }"), "{round}: {}", made.text);
+            assert!(made.text.contains("good.example.org } { path_beg -i -- '/good' }"), "{round}: {}", made.text);
             assert_eq!(refused(&made.text).unwrap_or_default(), "", "{round}: {}", made.text);
         }
     }

@@ -5,12 +5,14 @@
 mod directives;
 mod haproxy;
 mod metrics;
+mod parts;
 mod seen;
 mod slots;
 mod socket;
 
-pub use haproxy::{Configuration, Options};
+pub use haproxy::{Configuration, Options, condition, is_of_one_shape};
 pub use metrics::{How, Metrics};
+pub use parts::{Bisection, Part};
 pub use seen::{SeenServer, ServerName, servers, sessions};
 pub use slots::{Slot, Slots, differing, skeleton};
 pub use socket::RuntimeSocket;

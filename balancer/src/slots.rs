@@ -4,17 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::Text;
-use model::lb::{Backend, LbPlan, Place};
+use model::lb::{Backend, Draining, LbPlan, Place};
 
 use crate::seen::{SeenServer, ServerName};
 
 /// Fewest slots of a backend: room for a service that is scaled up, and a short list for one that is not.
 const SLOTS_MIN: usize = 8;
 
-/// Longest time for which the sessions of a member that is stopping may go on.
+/// Longest time for which the sessions of a member that is stopping may go on, where its service does not say.
 ///
 /// An engine kills a container 10 s after its stop signal, so a longer time would change nothing.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -90,9 +91,9 @@ impl Slot {
     }
 }
 
-/// The slots of all backends.
+/// The slots of all backends. Those of a backend that did not change are shared, so that a change costs what it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slots(BTreeMap<Text, Vec<Slot>>);
+pub struct Slots(BTreeMap<Text, Arc<Vec<Slot>>>);
 
 impl Slots {
     /// The slots of a backend, in order.
@@ -102,19 +103,34 @@ impl Slots {
 
     /// The members that are draining.
     pub fn draining(&self) -> usize {
-        self.0.values().flatten().filter(|slot| matches!(slot, Slot::Draining { .. })).count()
+        self.0.values().flat_map(|slots| &**slots).filter(|slot| matches!(slot, Slot::Draining { .. })).count()
     }
 
     /// The slots for a plan, after these: members keep theirs, and a backend that has too few gets more.
     ///
+    /// `before` is the plan that these are for, if it is known: where nothing differs and nothing drains, nothing is looked at.
     /// `idle` are servers without sessions; what is draining there has ended. `now` is the time since any beginning.
     #[must_use]
-    pub fn following(&self, plan: &LbPlan, now: Duration, idle: &BTreeSet<ServerName>) -> Self {
+    pub fn following(
+        &self,
+        plan: &LbPlan,
+        before: Option<&LbPlan>,
+        now: Duration,
+        idle: &BTreeSet<ServerName>,
+    ) -> Self {
         let routes = plan.ports.iter().flat_map(|port| &port.routes);
         let slots = routes.map(|route| {
             let backend = &plan.backends[route.backend];
-            let mut slots = self.of(&backend.name).to_vec();
+            let known = self.0.get(&backend.name);
+            if let Some(known) = known
+                && before.and_then(|before| before.backends.get(route.backend)) == Some(backend)
+                && !known.iter().any(|slot| matches!(slot, Slot::Draining { .. }))
+            {
+                return (backend.name.clone(), known.clone());
+            }
+            let mut slots = known.map_or_else(Vec::new, |slots| slots.to_vec());
             follow(&mut slots, backend, now, idle);
+            let slots = known.filter(|known| ***known == slots).cloned().unwrap_or_else(|| Arc::new(slots));
             (backend.name.clone(), slots)
         });
         Self(slots.collect())
@@ -122,15 +138,41 @@ impl Slots {
 
     /// What is said to HAProxy to bring it from `before` to these.
     pub fn commands(&self, before: &Self) -> Vec<String> {
-        let mut commands = Vec::new();
-        for (backend, slots) in &self.0 {
+        // Who comes is led to before others leave: a backend is never without members in between.
+        let (mut commands, mut leaving) = (Vec::new(), Vec::new());
+        for (backend, slots) in self.differing(before) {
             let old = before.of(backend);
             for (index, slot) in slots.iter().enumerate() {
                 let server = format!("{backend}/s{}", index + 1);
-                slot.commands(old.get(index).copied().unwrap_or(Slot::NEW), &server, &mut commands);
+                let list = if matches!(slot, Slot::Used { .. }) { &mut commands } else { &mut leaving };
+                slot.commands(old.get(index).copied().unwrap_or(Slot::NEW), &server, list);
             }
         }
+        commands.append(&mut leaving);
         commands
+    }
+
+    /// The backends whose slots are not those of `before`.
+    fn differing<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = (&'s Text, &'s Arc<Vec<Slot>>)> {
+        let is_same = |name: &Text, slots| before.0.get(name).is_some_and(|old| Arc::ptr_eq(old, slots));
+        self.0.iter().filter(move |(name, slots)| !is_same(name, slots))
+    }
+
+    /// The slots of the backends that are not as `before`, alone.
+    #[must_use]
+    pub fn changed(&self, before: &Self) -> Self {
+        Self(self.differing(before).map(|(name, slots)| (name.clone(), slots.clone())).collect())
+    }
+
+    /// The names of the backends.
+    pub fn backends(&self) -> impl ExactSizeIterator<Item = &Text> {
+        self.0.keys()
+    }
+
+    /// Whether each backend has as many slots as in `other`, so that nothing differs but what is in them.
+    pub fn are_as_many_as(&self, other: &Self) -> bool {
+        let mut pairs = self.0.iter().zip(&other.0);
+        self.0.len() == other.0.len() && pairs.all(|(one, other)| one.0 == other.0 && one.1.len() == other.1.len())
     }
 
     /// What is said to HAProxy where it is not as these slots are.
@@ -177,7 +219,7 @@ impl Slots {
                 _ => Slot::NEW,
             });
         }
-        Self(slots)
+        Self(slots.into_iter().map(|(name, slots)| (name, Arc::new(slots))).collect())
     }
 }
 
@@ -188,13 +230,14 @@ fn follow(slots: &mut Vec<Slot>, backend: &Backend, now: Duration, idle: &BTreeS
             wanted.insert(place, member.weight);
         }
     }
-    let stopping: BTreeSet<SocketAddr> = backend
+    let stopping: BTreeMap<SocketAddr, Duration> = backend
         .left_out
         .iter()
         .filter_map(|out| match out.draining {
-            Some(Place::Address(place)) => Some(place),
+            Some(Draining { place: Place::Address(place), limit }) => Some((place, limit.unwrap_or(DRAIN_MAX))),
             _ => None,
         })
+        .filter(|(_, limit)| !limit.is_zero())
         .collect();
     let size = wanted.len().saturating_mul(2).max(SLOTS_MIN).next_power_of_two();
     if slots.is_empty() {
@@ -208,9 +251,10 @@ fn follow(slots: &mut Vec<Slot>, backend: &Backend, now: Duration, idle: &BTreeS
         }
         let name = || ServerName { backend: backend.name.to_string(), server: format!("s{}", index + 1) };
         *slot = match *slot {
-            Slot::Used { place, .. } if stopping.contains(&place) => Slot::Draining { place, since: now },
+            Slot::Used { place, .. } if stopping.contains_key(&place) => Slot::Draining { place, since: now },
             Slot::Draining { since, .. }
-                if stopping.contains(&place) && now.saturating_sub(since) < DRAIN_MAX && !idle.contains(&name()) =>
+                if stopping.get(&place).is_some_and(|limit| now.saturating_sub(since) < *limit)
+                    && !idle.contains(&name()) =>
             {
                 *slot
             }
@@ -287,7 +331,7 @@ mod tests {
         let left_out = stopping.iter().map(|last| LeftOut {
             name: "c".into(),
             reason: "it is stopping".into(),
-            draining: Some(Place::Address(place(*last))),
+            draining: Some(Draining { place: Place::Address(place(*last)), limit: None }),
         });
         let left_out = left_out.collect();
         let backend = Backend { name: "b1".into(), protocol: Protocol::Http, members, left_out };
@@ -299,7 +343,8 @@ mod tests {
     fn follow_in_turn(plans: &[LbPlan]) -> (Slots, Vec<String>) {
         let (mut slots, mut said) = (Slots::default(), Vec::new());
         for (second, plan) in plans.iter().enumerate() {
-            let next = slots.following(plan, Duration::from_secs(second as u64 + 1), &BTreeSet::new());
+            let before = second.checked_sub(1).map(|before| &plans[before]);
+            let next = slots.following(plan, before, Duration::from_secs(second as u64 + 1), &BTreeSet::new());
             said = next.commands(&slots);
             slots = next;
         }
@@ -324,7 +369,7 @@ mod tests {
         for (now, idle, ended) in
             [(3, BTreeSet::new(), false), (3, BTreeSet::from([name]), true), (12, BTreeSet::new(), true)]
         {
-            let next = draining.following(&plan([2], &[1]), Duration::from_secs(now), &idle);
+            let next = draining.following(&plan([2], &[1]), None, Duration::from_secs(now), &idle);
             assert_eq!(next.draining() == 0, ended, "{now} {idle:?}");
         }
     }
@@ -346,6 +391,46 @@ mod tests {
         let (slots, _) = follow_in_turn(&[plan(1..=2, &[]), plan(1..=9, &[])]);
         assert_eq!(slots.of("b1").len(), 32);
         assert_eq!(slots.of("b1")[1], Slot::Used { place: place(2), weight: 1 }, "a member keeps its slot");
+    }
+
+    #[test]
+    fn who_comes_is_led_to_before_others_leave() {
+        let (_, said) = follow_in_turn(&[plan([1], &[]), plan([2], &[])]);
+        assert_eq!(said.last().map(|last| &**last), Some("set server b1/s1 state maint"), "{said:?}");
+    }
+
+    #[test]
+    fn a_service_says_how_long_its_members_drain() {
+        for (limit, draining) in [(0, [0, 0]), (2000, [1, 0]), (60_000, [1, 1])] {
+            let (slots, _) = follow_in_turn(&[plan([1, 2], &[])]);
+            let mut stopping = plan([2], &[1]);
+            let limit = Some(Duration::from_millis(limit));
+            for out in &mut stopping.backends[0].left_out {
+                out.draining = out.draining.take().map(|draining| Draining { limit, ..draining });
+            }
+            let first = slots.following(&stopping, None, Duration::from_secs(2), &BTreeSet::new());
+            let later = first.following(&stopping, Some(&stopping), Duration::from_secs(15), &BTreeSet::new());
+            assert_eq!([first.draining(), later.draining()], draining, "{limit:?}");
+        }
+    }
+
+    #[test]
+    fn of_many_backends_only_those_that_differ_are_looked_at() {
+        let mut before = plan([1], &[]);
+        for number in 1..100 {
+            let backend = Backend { name: format!("x{number}").into(), ..before.backends[0].clone() };
+            before.backends.push(backend);
+            let route = Route { backend: number, ..before.ports[0].routes[0].clone() };
+            before.ports[0].routes.push(route);
+        }
+        let slots = Slots::default().following(&before, None, Duration::from_secs(1), &BTreeSet::new());
+        let mut after = before.clone();
+        after.backends[7].members = plan([2], &[]).backends[0].members.clone();
+        let next = slots.following(&after, Some(&before), Duration::from_secs(2), &BTreeSet::new());
+        assert_eq!(next.changed(&slots).backends().map(|name| &**name).collect::<Vec<_>>(), ["x7"]);
+        assert!(next.are_as_many_as(&slots));
+        let same = next.following(&after, Some(&after), Duration::from_secs(3), &BTreeSet::new());
+        assert_eq!((same.changed(&next).backends().len(), same.commands(&next)), (0, Vec::new()));
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! HAProxy follows the plan of a balancer: members by its socket, all else by a reload of what it has checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use balancer::{Configuration, How, Metrics, Options, ServerName, Slots, differing, servers, sessions, skeleton};
+use balancer::{
+    Bisection, Configuration, How, Metrics, Options, Part, ServerName, Slots, differing, is_of_one_shape, servers,
+    sessions, skeleton,
+};
 use model::lb::{LbPlan, Viewpoint};
 use model::printable::printable;
-use model::{Snapshot, Text};
+use model::{Defect, Snapshot, Text};
 use process::Failure;
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
@@ -45,6 +48,22 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Waits between tries when HAProxy does not answer.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// Longest time for which a change of members may be missing in the file: a thousand changes a second are one write.
+///
+/// The file is only read at a start, before which it is written in any case.
+const WRITE_DELAY: Duration = Duration::from_secs(1);
+
+/// Most backends that HAProxy is asked about one by one; beyond that one answer about all is shorter.
+const ASKED_MAX: usize = 32;
+
+/// Most configurations that HAProxy checks to find the parts that it refuses, and the longest time for that: meanwhile members are
+/// not followed. Of 1,000 rules ten guilty ones take 200.
+const BISECTION_MAX: usize = 400;
+const BISECTION_TIME: Duration = Duration::from_secs(30);
+
+/// Time after which what HAProxy refused is tried again: it may be for the files of its host, which change.
+const REFUSED_AGAIN: Duration = Duration::from_mins(10);
+
 /// How a configuration of ours begins.
 const HEADER: &str = "# Written by berth";
 
@@ -54,9 +73,16 @@ const LOGGED_MAX: usize = 20;
 /// The configuration that HAProxy has.
 #[derive(Debug, Default)]
 struct Applied {
+    /// What it was made of, by this process.
+    plan: Option<LbPlan>,
+    /// What is in the file.
     text: String,
     skeleton: String,
     slots: Slots,
+    /// What of the plan is not in the text.
+    defects: Vec<Defect>,
+    /// Since when the slots are others than in the file.
+    unwritten: Option<Instant>,
 }
 
 /// Keeps HAProxy as a balancer's rules want it.
@@ -71,18 +97,22 @@ pub(crate) struct Keeper {
     readiness: Arc<Readiness>,
     metrics: Metrics,
     applied: Option<Applied>,
-    /// The plan that was applied last, whole.
-    plan: Option<LbPlan>,
+    /// Whether HAProxy follows the plan that was applied last.
+    follows: bool,
     /// What HAProxy would not take, why, and when it was tried.
     refused: Option<(String, String, Instant)>,
-    /// The lines of the rules' `config` that HAProxy would not take, and why.
-    refused_lines: Option<(Text, String)>,
+    /// The parts of the plan that HAProxy would not take, why, and when that was found.
+    refused_parts: Vec<(Part, String, Instant)>,
     /// Ports that HAProxy could not listen on, why, and when it was tried.
     blocked: BTreeMap<u16, (String, Instant)>,
     reloaded: Option<Instant>,
     /// When HAProxy's servers are to be compared; now, once it was found away.
     check: Instant,
+    /// The worker whose servers were compared last.
+    worker: Option<u32>,
     logged: Vec<String>,
+    /// What was wrong at the last look.
+    reported: Vec<String>,
     started: Instant,
     /// When the turn began that is being done.
     begun: Instant,
@@ -108,7 +138,7 @@ impl Keeper {
         let configuration = folder.join("haproxy.cfg");
         let applied = match std::fs::read_to_string(&configuration) {
             Ok(text) if text.starts_with(HEADER) => {
-                Some(Applied { skeleton: skeleton(&text), slots: Slots::of_text(&text), text })
+                Some(Applied { skeleton: skeleton(&text), slots: Slots::of_text(&text), text, ..Applied::default() })
             }
             Ok(_) => {
                 return Err(
@@ -133,13 +163,15 @@ impl Keeper {
             readiness,
             metrics,
             applied,
-            plan: None,
+            follows: false,
             refused: None,
-            refused_lines: None,
+            refused_parts: Vec::new(),
             blocked: BTreeMap::new(),
             reloaded: None,
             check: now,
+            worker: None,
             logged: Vec::new(),
+            reported: Vec::new(),
             started: now,
             begun: now,
         })
@@ -155,7 +187,7 @@ impl Keeper {
             let wait = match turn {
                 None => break,
                 Some(Ok(wait)) => {
-                    if self.plan.is_some() {
+                    if self.follows {
                         self.readiness.ready(HAPROXY);
                     }
                     backoff.reset();
@@ -165,7 +197,7 @@ impl Keeper {
                     let why = printable(&failure.to_string(), 400);
                     self.log_new(std::slice::from_ref(&why));
                     self.readiness.not_ready(HAPROXY, why);
-                    self.plan = None;
+                    self.follows = false;
                     backoff.wait()
                 }
             };
@@ -176,11 +208,18 @@ impl Keeper {
                 () = stop.cancelled() => {}
             }
         }
+        // Those who are killed meanwhile find the file as it was.
+        if let Err(failure) = self.save().await {
+            self.log_new(&[failure.to_string()]);
+        }
         self.proxy.finish().await;
     }
 
     /// Does what is to be done now, and gives the longest time until the next look.
     async fn turn(&mut self) -> Result<Duration, Failure> {
+        if !self.proxy.is_running() {
+            self.save().await?;
+        }
         if let Err(failure) = self.proxy.keep_running().await
             && !self.is_blocked(&failure)
         {
@@ -213,8 +252,20 @@ impl Keeper {
                 }
             }
         }
+        if let Some(since) = self.applied.as_ref().and_then(|applied| applied.unwritten) {
+            let left = WRITE_DELAY.saturating_sub(since.elapsed());
+            wait = wait.min(left);
+            if left.is_zero() {
+                self.save().await?;
+                wait = wait.max(Duration::from_millis(1));
+                // Started meanwhile by something else, it has the file as it was.
+                if self.proxy.pid().await != self.worker {
+                    self.check = Instant::now();
+                }
+            }
+        }
         if self.check <= Instant::now() && self.applied.is_some() {
-            self.compare().await?;
+            self.compare(None).await?;
         }
         Ok(wait.min(self.check.saturating_duration_since(Instant::now())).max(Duration::from_millis(1)))
     }
@@ -225,26 +276,37 @@ impl Keeper {
         let found = self.usable(&mut plan, at);
         self.log_new(&found.problems);
         let draining = self.applied.as_ref().is_some_and(|applied| applied.slots.draining() > 0);
-        if self.plan.as_ref() == Some(&plan) && found.renewed.is_empty() && !draining {
+        let known = self.applied.as_ref().and_then(|applied| applied.plan.as_ref());
+        if self.follows && known == Some(&plan) && found.renewed.is_empty() && !draining {
             return Ok(None);
         }
         let idle = if draining { self.idle().await? } else { BTreeSet::new() };
         let before = self.applied.as_ref().map(|applied| applied.slots.clone()).unwrap_or_default();
         // Zero is the age of a slot that was never used.
         let now = self.started.elapsed() + Duration::from_secs(1);
-        let slots = before.following(&plan, now, &idle);
-        let made = Configuration::of(&plan, at, &self.options, &slots);
-        self.report(&plan, &made, &found);
-        let is_same = self.applied.as_ref().is_some_and(|applied| applied.skeleton == skeleton(&made.text));
+        let slots = before.following(&plan, known, now, &idle);
+        // Where only members differ, no text has to be made to know it.
+        let is_of_one_shape = known.is_some_and(|known| is_of_one_shape(known, &plan)) && slots.are_as_many_as(&before);
+        let made = (!is_of_one_shape).then(|| Configuration::of(&plan, at, &self.options, &slots));
+        let is_same = made
+            .as_ref()
+            .is_none_or(|made| self.applied.as_ref().is_some_and(|applied| applied.skeleton == skeleton(&made.text)));
+        let defects = match (&made, &self.applied) {
+            (Some(made), _) => made.defects.clone(),
+            (None, applied) => applied.as_ref().map_or_else(Vec::new, |applied| applied.defects.clone()),
+        };
+        self.report(&plan, &defects, &found);
         if is_same {
-            self.members(made.text, slots, &before).await?;
+            self.members(plan, defects, slots, &before).await?;
             self.renew(&found).await?;
-        } else if let Some(wait) = self.structure(&plan, at, made.text, slots).await? {
+        } else if let Some(made) = made
+            && let Some(wait) = self.structure(plan, at, made, slots).await?
+        {
             return Ok(Some(wait));
         }
         let draining = self.applied.as_ref().map_or(0, |applied| applied.slots.draining());
         self.metrics.draining.set(i64::try_from(draining).unwrap_or(i64::MAX));
-        self.plan = Some(plan);
+        self.follows = true;
         Ok((draining > 0).then_some(DRAIN_INTERVAL))
     }
 
@@ -271,12 +333,14 @@ impl Keeper {
             found.problems.push(problem);
             false
         });
-        match &self.refused_lines {
-            Some((lines, why)) if plan.config.as_ref() == Some(lines) => {
-                plan.config = None;
-                found.problems.push(why.clone());
+        if !self.refused_parts.is_empty() {
+            let all = Part::all(plan);
+            self.refused_parts.retain(|(part, _, found)| all.contains(part) && found.elapsed() < REFUSED_AGAIN);
+            let left_out: Vec<_> = self.refused_parts.iter().map(|(part, ..)| part.clone()).collect();
+            if !left_out.is_empty() {
+                *plan = Part::without(plan, &left_out);
             }
-            _ => self.refused_lines = None,
+            found.problems.extend(self.refused_parts.iter().map(|(_, why, _)| why.clone()));
         }
         found
     }
@@ -285,7 +349,7 @@ impl Keeper {
     fn is_blocked(&mut self, failure: &Failure) -> bool {
         let text = failure.to_string();
         let Some(port) = blocked_port(&text) else { return false };
-        self.plan = None;
+        self.follows = false;
         self.blocked.insert(port, (format!("port {port} is left out for a minute: {text}"), Instant::now()));
         true
     }
@@ -304,30 +368,49 @@ impl Keeper {
         format!("HAProxy does not answer at {}: {error}", self.proxy.worker.path().display()).into()
     }
 
-    /// Members alone differ: says so at the socket, and writes it down for the next start.
-    async fn members(&mut self, text: String, slots: Slots, before: &Slots) -> Result<(), Failure> {
+    /// Members alone differ: says so at the socket, and has it written down soon for the next start.
+    async fn members(
+        &mut self,
+        plan: LbPlan,
+        defects: Vec<Defect>,
+        slots: Slots,
+        before: &Slots,
+    ) -> Result<(), Failure> {
         let commands = slots.commands(before);
+        let changed = slots.changed(before);
         let Some(applied) = &mut self.applied else { return Ok(()) };
-        let differs = applied.text != text;
-        let skeleton = std::mem::take(&mut applied.skeleton);
-        *applied = Applied { text, skeleton, slots };
-        // If commands fail, the file still has what is wanted, and the comparison repairs the rest.
+        // What a process before has written may have another order of members.
+        if applied.plan.is_none() || !commands.is_empty() {
+            applied.unwritten.get_or_insert_with(Instant::now);
+        }
+        (applied.plan, applied.defects, applied.slots) = (Some(plan), defects, slots);
         if !commands.is_empty() {
-            self.check = self.check.min(Instant::now());
-        }
-        let said = if commands.is_empty() { Ok(Vec::new()) } else { self.proxy.worker.command(&commands).await };
-        if differs {
-            self.write().await?;
-        }
-        match said {
-            Ok(wrong) => self.log_new(&wrong),
-            Err(error) => return Err(self.unanswered(&error)),
-        }
-        if !commands.is_empty() {
-            self.compare().await?;
+            // If they fail, the comparison repairs the rest.
+            let check = std::mem::replace(&mut self.check, Instant::now());
+            let wrong = self.ask_all(&commands).await?;
+            self.log_new(&wrong);
+            self.compare(Some(&changed)).await?;
+            self.check = check;
             let took = self.begun.elapsed();
             self.metrics.applied(How::Socket, took);
             info!(commands = commands.len(), took_ms = took.as_millis(), "HAProxy follows, without a reload");
+        }
+        Ok(())
+    }
+
+    /// Writes the configuration for the next start, if it has changed.
+    async fn save(&mut self) -> Result<(), Failure> {
+        let Some(applied) = self.applied.as_mut().filter(|applied| applied.unwritten.is_some()) else { return Ok(()) };
+        let Some(plan) = &applied.plan else { return Ok(()) };
+        // Defects were reported when the plan was new, and name the balancer.
+        let text = Configuration::of(plan, "", &self.options, &applied.slots).text;
+        let differs = applied.text != text;
+        applied.text = text;
+        if differs {
+            self.write().await?;
+        }
+        if let Some(applied) = &mut self.applied {
+            applied.unwritten = None;
         }
         Ok(())
     }
@@ -345,11 +428,12 @@ impl Keeper {
     /// there was a reload just now.
     async fn structure(
         &mut self,
-        plan: &LbPlan,
+        plan: LbPlan,
         at: &str,
-        text: String,
+        made: Configuration,
         slots: Slots,
     ) -> Result<Option<Duration>, Failure> {
+        let Configuration { text, defects } = made;
         let wanted = skeleton(&text);
         if let Some((refused, why, tried)) = &self.refused
             && *refused == wanted
@@ -361,15 +445,12 @@ impl Keeper {
             return Ok(Some(wait.max(Duration::from_millis(1))));
         }
         if let Err(failure) = self.check(&text).await {
-            let Some(lines) = plan.config.clone() else {
-                return Err(self.refuse(wanted, format!("HAProxy refuses {failure}; the configuration before goes on")));
-            };
-            // If these lines are not the reason, what is left is refused next.
-            let why = format!("{at}/lb_config/config: HAProxy refuses {failure}; its lines are left out");
-            self.refused_lines = Some((lines, why));
-            return Ok(Some(Duration::from_millis(1)));
+            if self.bisect(&plan, at, &slots).await? {
+                return Ok(Some(Duration::from_millis(1)));
+            }
+            return Err(self.refuse(wanted, format!("HAProxy refuses {failure}; the configuration before goes on")));
         }
-        let applied = Applied { skeleton: wanted.clone(), slots, text };
+        let applied = Applied { plan: Some(plan), skeleton: wanted.clone(), slots, text, defects, unwritten: None };
         let line = self.applied.as_ref().and_then(|before| differing(&before.skeleton, &applied.skeleton));
         let line = printable(line.unwrap_or_default(), 120);
         let before = self.applied.replace(applied);
@@ -392,11 +473,40 @@ impl Keeper {
             return Err(self.refuse(wanted, format!("{failure}; the configuration before goes on")));
         }
         self.refused = None;
-        self.compare().await?;
+        self.compare(None).await?;
         let took = self.begun.elapsed();
         self.metrics.applied(How::Reload, took);
         info!(line, took_ms = took.as_millis(), "HAProxy follows, with a new configuration");
         Ok(None)
+    }
+
+    /// Finds the parts of a plan that HAProxy refuses, so that they alone are left out from now on. Gives whether any were found.
+    async fn bisect(&mut self, plan: &LbPlan, at: &str, slots: &Slots) -> Result<bool, Failure> {
+        let parts = Part::all(plan);
+        let (mut bisection, begun, mut tries) = (Bisection::of(parts.len()), Instant::now(), 0);
+        let mut refused = Vec::new();
+        while let Some(kept) = bisection.trial() {
+            tries += 1;
+            if tries > BISECTION_MAX || begun.elapsed() > BISECTION_TIME {
+                warn!(tries, "HAProxy refuses too much to find out what it is");
+                return Ok(false);
+            }
+            let kept = Part::kept(plan, |number| kept[number]);
+            let text = Configuration::of(&kept, at, &self.options, slots).text;
+            let checked = self.check(&text).await;
+            if let Some(guilty) = bisection.judge(checked.is_err()) {
+                let part = parts[guilty].clone();
+                let failure = checked.err().map(|failure| failure.to_string()).unwrap_or_default();
+                let why = format!("{}: it is left out, since HAProxy refuses {failure}", part.at(at));
+                refused.push((part, why, Instant::now()));
+            }
+        }
+        if refused.is_empty() {
+            return Ok(false);
+        }
+        self.metrics.applied(How::Refused, self.begun.elapsed());
+        self.refused_parts.extend(refused);
+        Ok(true)
     }
 
     /// Not tried again until it changes.
@@ -416,11 +526,20 @@ impl Keeper {
         checked
     }
 
-    /// Compares HAProxy's servers with what they should be, and repairs what differs.
-    async fn compare(&mut self) -> Result<(), Failure> {
-        let seen = servers(&self.ask("show servers state").await?);
-        let Some(applied) = &self.applied else { return Ok(()) };
-        let commands = applied.slots.repair(&seen);
+    /// Compares HAProxy's servers with what they should be, and repairs what differs: those of some backends, or all.
+    async fn compare(&mut self, some: Option<&Slots>) -> Result<(), Failure> {
+        let some = some.filter(|some| some.backends().len() <= ASKED_MAX).cloned();
+        let questions: Vec<_> = match &some {
+            Some(some) => some.backends().map(|name| format!("show servers state {name}")).collect(),
+            None => vec!["show servers state".into()],
+        };
+        if some.is_none() {
+            self.worker = self.proxy.pid().await;
+        }
+        let Some(slots) = some.or_else(|| self.applied.as_ref().map(|applied| applied.slots.clone())) else {
+            return Ok(());
+        };
+        let commands = self.differing(&slots, &questions).await?;
         if !commands.is_empty() {
             warn!(
                 commands = commands.len(),
@@ -429,14 +548,22 @@ impl Keeper {
             );
             let wrong = self.ask_all(&commands).await?;
             self.log_new(&wrong);
-            let seen = servers(&self.ask("show servers state").await?);
-            let left = self.applied.as_ref().map_or(0, |applied| applied.slots.repair(&seen).len());
-            if left > 0 {
-                return Err(format!("HAProxy does not apply commands: {left} servers differ").into());
+            let left = self.differing(&slots, &questions).await?;
+            if let Some(first) = left.first() {
+                return Err(format!("HAProxy does not apply {} commands, first `{first}`", left.len()).into());
             }
         }
         self.check = Instant::now() + CHECK_INTERVAL;
         Ok(())
+    }
+
+    /// What has to be said to HAProxy to have its servers as these slots.
+    async fn differing(&self, slots: &Slots, questions: &[String]) -> Result<Vec<String>, Failure> {
+        let mut seen = HashMap::new();
+        for question in questions {
+            seen.extend(servers(&self.ask(question).await?));
+        }
+        Ok(slots.repair(&seen))
     }
 
     async fn ask_all(&self, commands: &[String]) -> Result<Vec<String>, Failure> {
@@ -455,21 +582,27 @@ impl Keeper {
             }
             let said = printable(&said, 200);
             warn!(certificate = %path, said, "HAProxy did not take a renewed certificate: reloading");
+            // What was begun would be in the way of the next one.
+            let _ = self.ask(&format!("abort ssl cert {path}")).await;
+            self.save().await?;
             self.proxy.reload().await?;
         }
         Ok(())
     }
 
     /// Shows what is wrong with the rules.
-    fn report(&mut self, plan: &LbPlan, made: &Configuration, found: &Found) {
-        let defects = plan.defects.iter().chain(&made.defects).map(|defect| printable(&defect.to_string(), 400));
+    fn report(&mut self, plan: &LbPlan, defects: &[Defect], found: &Found) {
+        let defects = plan.defects.iter().chain(defects).map(|defect| printable(&defect.to_string(), 400));
         let defects: Vec<_> = defects.chain(found.problems.iter().map(|problem| printable(problem, 400))).collect();
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.metrics.rules.set(count(plan.ports.iter().map(|port| port.routes.len()).sum()));
         self.metrics.members.set(count(plan.backends.iter().map(|backend| backend.members.len()).sum()));
-        self.metrics.defects.set(count(defects.len()));
-        self.readiness.warn(RULES, defects.first().cloned());
-        self.log_new(&defects);
+        if defects != self.reported {
+            self.metrics.defects.set(count(defects.len()));
+            self.readiness.warn(RULES, defects.first().cloned());
+            self.log_new(&defects);
+            self.reported = defects;
+        }
     }
 
     /// Logs what was not logged before.

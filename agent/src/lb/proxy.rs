@@ -125,6 +125,11 @@ impl Proxy {
         }
     }
 
+    /// Whether it was started here and has not ended, or something else runs it.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some() || !self.run
+    }
+
     /// Starts HAProxy where it is to be run and does not.
     ///
     /// # Errors

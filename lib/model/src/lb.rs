@@ -13,7 +13,7 @@ mod target;
 pub mod traefik;
 
 pub use config::LbConfig;
-pub use members::{LeftOut, Member, Place};
+pub use members::{Draining, LeftOut, Member, Place};
 pub use plan::{Backend, LbPlan, Port, Route, Viewpoint, find};
 pub use rule::{HostPattern, PortRule, Protocol, Stickiness, StickyMode, Target};
 pub use selector::Selector;

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// How long one of twenty answers takes.
 const SLOW: Duration = Duration::from_millis(300);
 
+/// How long the answer for `/hold` takes.
+const HELD: Duration = Duration::from_secs(4);
+
 /// How often a connection that waits for a request looks whether the server is stopping.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -90,6 +93,9 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
                 continue;
             }
             Err(_) => return,
+        }
+        if head.starts_with(b"GET /hold") {
+            std::thread::sleep(HELD);
         }
         head.clear();
         if served.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {

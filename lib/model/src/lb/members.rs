@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::plan::{Planned, Viewpoint, find};
 use crate::entity::{Container, Entity as _, Service, texts};
@@ -12,6 +13,15 @@ use crate::members::unhealthy;
 use crate::reach::Unreachable;
 use crate::snapshot::Snapshot;
 use crate::value::{Text, Value};
+
+/// Label of a target: how long those who are led to a member may go on once that is stopping.
+const DRAIN_LABEL: &str = "io.berth.lb.drain_timeout_ms";
+
+/// The predecessor's field of a target for the same.
+const DRAIN_FIELD: &str = "drain_timeout_ms";
+
+/// Longest time to drain: no engine waits longer than this for a container to end.
+const DRAIN_MAX: Duration = Duration::from_hours(1);
 
 /// Where a member is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,8 +59,17 @@ pub struct LeftOut {
     pub name: Text,
     /// Why.
     pub reason: Text,
-    /// Where it was, if it is about to stop: those who are there may finish.
-    pub draining: Option<Place>,
+    /// That it is about to stop: those who are there may finish.
+    pub draining: Option<Draining>,
+}
+
+/// A member that is about to stop.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Draining {
+    /// Where it is.
+    pub place: Place,
+    /// How long those who are there may go on, as its service says; zero is not at all.
+    pub limit: Option<Duration>,
 }
 
 /// Which of the containers a balancer uses (`io.rancher.lb_service.target`).
@@ -111,10 +130,14 @@ impl<'s> Finder<'s> {
         let all = service.members().iter().filter_map(|uuid| self.snapshot.containers.get(uuid));
         let (running, others): (Vec<_>, Vec<_>) = all.partition(|container| container.runs());
         let well = self.snapshot.well(service, &running, self.view.panic_threshold);
-        let is_well = |container: &&Arc<Container>| well.iter().any(|one| Arc::ptr_eq(one, container));
+        let pointers = |all: &[&Arc<Container>]| all.iter().map(|one| Arc::as_ptr(one)).collect::<HashSet<_>>();
+        let known = pointers(&well);
+        let is_well = |container: &&Arc<Container>| known.contains(&Arc::as_ptr(container));
+        let limit = drain_limit(service);
         for container in running.iter().copied().filter(|container| !is_well(container)).chain(others) {
             let reason = unhealthy(container).unwrap_or("it does not run");
-            let draining = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
+            let place = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
+            let draining = place.map(|place| Draining { place, limit });
             left_out.push(LeftOut { name: name(container), reason: reason.into(), draining });
         }
         let local: Vec<_> = well.iter().copied().filter(|container| self.is_local(container)).collect();
@@ -123,7 +146,8 @@ impl<'s> Finder<'s> {
             Locality::Prefer if local.is_empty() => &well,
             Locality::Only | Locality::Prefer => &local,
         };
-        for container in well.iter().filter(|container| !used.iter().any(|one| Arc::ptr_eq(one, container))) {
+        let known = pointers(used);
+        for container in well.iter().filter(|container| !known.contains(&Arc::as_ptr(container))) {
             let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
             left_out.push(LeftOut { name: name(container), reason, draining: None });
         }
@@ -168,6 +192,14 @@ impl<'s> Finder<'s> {
             None => self.snapshot.is_local(container),
         }
     }
+}
+
+/// How long those who are led to a member of this service may go on once that is stopping; `None` if it does not say so.
+fn drain_limit(service: &Service) -> Option<Duration> {
+    let said =
+        service.labels().and_then(|labels| labels.get(DRAIN_LABEL)).or_else(|| service.fields().get(DRAIN_FIELD))?;
+    let number = said.as_int().or_else(|| said.as_text()?.trim().parse().ok())?;
+    Some(Duration::from_millis(u64::try_from(number).ok()?).min(DRAIN_MAX))
 }
 
 fn name(container: &Container) -> Text {

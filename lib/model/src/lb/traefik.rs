@@ -56,6 +56,11 @@ pub fn defects(plan: &LbPlan, at: &str) -> Vec<Defect> {
     defects
 }
 
+/// The priority of the rule that is at this place of its port, the first at 0.
+pub fn priority(position: usize) -> usize {
+    PRIORITY_FIRST.saturating_sub(position).max(1)
+}
+
 #[derive(Default)]
 struct Section {
     routers: Map<String, Value>,
@@ -65,7 +70,7 @@ struct Section {
 fn router(port: &Port, route: &Route, position: usize, backend: &Backend) -> Value {
     let mut router = json!({
         "entryPoints": [format!("p{}", port.number)],
-        "priority": PRIORITY_FIRST.saturating_sub(position).max(1),
+        "priority": priority(position),
         "rule": rule(port.protocol, route),
         "service": &*backend.name,
     });
@@ -82,8 +87,8 @@ fn router(port: &Port, route: &Route, position: usize, backend: &Backend) -> Val
     router
 }
 
-/// The condition; host and path consist of characters that end no quotes.
-fn rule(protocol: Protocol, route: &Route) -> String {
+/// The condition of a rule; host and path consist of characters that end no quotes.
+pub fn rule(protocol: Protocol, route: &Route) -> String {
     let (exact, pattern) = if protocol.is_http() { ("Host", "HostRegexp") } else { ("HostSNI", "HostSNIRegexp") };
     let host = match &route.host {
         HostPattern::Any => None,
