@@ -134,9 +134,9 @@ impl EnginePolicy {
         if object.contains_key("HostConfig") && host.is_none() {
             return Err("HostConfig is not an object".to_owned());
         }
-        let of_host = |field: &str| HOST_FIELDS.contains(&field) || EngineSettings::is_field(field);
-        let known: [(_, &dyn Fn(&str) -> bool); 2] =
-            [(Some(object), &|field| FIELDS.contains(&field)), (host, &of_host)];
+        let of_body: fn(&str) -> bool = |field| FIELDS.contains(&field);
+        let of_host: fn(&str) -> bool = |field| HOST_FIELDS.contains(&field) || EngineSettings::is_field(field);
+        let known = [(Some(object), of_body), (host, of_host)];
         for (object, is_known) in known {
             let unknown = |(field, value): &(&String, &Json)| !is_known(field) && !value.is_null();
             if let Some((field, _)) = object.into_iter().flatten().find(unknown) {

@@ -28,7 +28,7 @@ pub(crate) fn line_of(text: &str, document: &Node, field: &str) -> Option<usize>
         // The value of a key may begin some lines after it.
         let least = line.unwrap_or(1);
         let named = key.and_then(|key| (least..=begins).rev().find(|line| has_key(lines.get(line - 1), key)));
-        line = named.or(Some(begins).filter(|begins| *begins > 0)).or(line);
+        line = named.or_else(|| Some(begins).filter(|begins| *begins > 0)).or(line);
         (node, rest) = (next, after);
         if rest.is_empty() {
             break;

@@ -86,7 +86,7 @@ impl Compose<'_> {
                 }
                 ("sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
                 ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
-                    truth(service, name)?.unwrap_or(false.into())
+                    truth(service, name)?.unwrap_or(Value::Bool(false))
                 }
                 ("cpu_shares" | "mem_swappiness" | "oom_score_adj" | "pids_limit", Value::Text(_)) => {
                     number(service, name)?
@@ -110,6 +110,19 @@ impl Compose<'_> {
             settings.push(("volume_driver".into(), Value::Text(driver)));
         }
         Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
+    }
+
+    fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
+        let mut environment = Vec::new();
+        for (key, value) in service.pairs("environment")? {
+            // A variable without a value is taken from the environment.
+            let value = match &value {
+                Value::Null => (self.variable)(&key).map(Value::text),
+                _ => Some(value),
+            };
+            environment.extend(value.map(|value| (key, value)));
+        }
+        Ok(Map::new(environment).into())
     }
 
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
@@ -147,22 +160,8 @@ impl Compose<'_> {
                 .ok_or_else(|| Invalid::new(service.at("stop_grace_period"), format!("found {text:?}"), expected()))?;
             put("stop_timeout", Some(Value::Int(seconds)));
         }
-        let mut environment = Vec::new();
-        for (key, value) in service.pairs("environment")? {
-            // A variable without a value is taken from the environment.
-            let value = match &value {
-                Value::Null => (self.variable)(&key).map(Value::text),
-                _ => Some(value),
-            };
-            environment.extend(value.map(|value| (key, value)));
-        }
-        put("environment", Some(Map::new(environment).into()));
-        let mut labels = service.pairs("labels")?;
-        let links = links(service)?.into_iter().chain(external_links(service)?);
-        let aliases: Vec<_> = links.filter_map(|link| link.label()).collect();
-        if !aliases.is_empty() {
-            labels.push((LINKS_LABEL.into(), Value::text(aliases.join(","))));
-        }
+        put("environment", Some(self.environment(service)?));
+        let mut labels = labels(service)?;
         put("ports", Some(ports(service)?));
         put("volumes", Some(volumes(service)?));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
@@ -220,6 +219,17 @@ impl Compose<'_> {
         }
         Ok(draft)
     }
+}
+
+/// Its labels, with one about links that DNS would not know otherwise.
+fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
+    let mut labels = service.pairs("labels")?;
+    let links = links(service)?.into_iter().chain(external_links(service)?);
+    let aliases: Vec<_> = links.filter_map(|link| link.label()).collect();
+    if !aliases.is_empty() {
+        labels.push((LINKS_LABEL.into(), Value::text(aliases.join(","))));
+    }
+    Ok(labels)
 }
 
 pub(super) fn depends_on(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {

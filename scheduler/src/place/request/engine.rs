@@ -253,22 +253,19 @@ fn device(text: &str) -> JsonValue {
     json!({ "PathOnHost": host, "PathInContainer": inside, "CgroupPermissions": permissions.unwrap_or("rwm") })
 }
 
+/// A limit, which has to be there.
+fn number(fields: &Fields<'_>, key: &str) -> Result<i64, Invalid> {
+    fields.int(key, -1, i64::MAX)?.ok_or_else(|| Invalid::new(fields.at(key), "missing", "a number"))
+}
+
 fn ulimit(limits: &Fields<'_>, name: &str) -> Result<JsonValue, Invalid> {
-    let (soft, hard) = match limits.get(name) {
-        Some(Value::Map(map)) => {
-            let limit = Fields { path: limits.at(name), map };
-            limit.only(&[&["hard", "soft"]])?;
-            let number = |key| {
-                let missing = || Invalid::new(limit.at(key), "missing", "a number");
-                limit.int(key, -1, i64::MAX)?.ok_or_else(missing)
-            };
-            (number("soft")?, number("hard")?)
-        }
-        _ => {
-            let missing = || Invalid::new(limits.at(name), "missing", "a number");
-            let both = limits.int(name, -1, i64::MAX)?.ok_or_else(missing)?;
-            (both, both)
-        }
+    let (soft, hard) = if let Some(Value::Map(map)) = limits.get(name) {
+        let limit = Fields { path: limits.at(name), map };
+        limit.only(&[&["hard", "soft"]])?;
+        (number(&limit, "soft")?, number(&limit, "hard")?)
+    } else {
+        let both = number(limits, name)?;
+        (both, both)
     };
     Ok(json!({ "Name": name, "Soft": soft, "Hard": hard }))
 }
