@@ -401,7 +401,11 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (r#"{"VolumesFrom":["placed"]}"#, "joins"),
         (r#"{"NetworkMode":"container:stranger"}"#, "joins"),
         (r#"{"privileged":true}"#, "no field"),
-        (r#"{"Privileged":true}"#, "no field"),
+        (r#"{"Privileged":true}"#, "privileges"),
+        (r#"{"CapAdd":["NET_ADMIN"]}"#, "privileges"),
+        (r#"{"PidMode":"host"}"#, "privileges"),
+        (r#"{"Devices":[{"PathOnHost":"/dev/null"}]}"#, "privileges"),
+        (r#"{"Runtime":"other"}"#, "no field"),
         (r#"{},"NetworkingConfig":{"EndpointsConfig":{"host":{}}}"#, "no field"),
     ] {
         let answer = post("/v1.41/containers/create?name=evil", &body(host));

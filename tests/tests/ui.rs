@@ -88,7 +88,7 @@ fn over_tls_the_page_opens_to_a_certificate_or_a_ticket_alone() {
         ["--cert".to_owned(), cert, "--key".to_owned(), key]
     };
     let token = folder.path("ui.token");
-    std::fs::write(&token, "a token of at least thirty-two letters\n").unwrap();
+    std::fs::write(&token, "a-token-of-at-least-thirty-two-letters\n").unwrap();
 
     // Nothing begins that would show everything to everybody.
     let refused = Launch::agent(&folder.file()).with("--ui", "0.0.0.0:0").with("--ui-token-file", &token).run();
