@@ -188,15 +188,6 @@ impl Policy {
         self.part(&Subject::any()).check_image(name, "image")
     }
 
-    /// Whether those that are not named may have these settings of an engine.
-    ///
-    /// # Errors
-    ///
-    /// [`Denial`] by the rule about privileges.
-    fn check_settings(&self, settings: &EngineSettings) -> Result<(), Denial> {
-        self.part(&Subject::any()).check_settings(settings, "HostConfig")
-    }
-
     fn part<'a>(&'a self, subject: &'a Subject) -> Part<'a> {
         Part { rules: self.rules(subject), subject, endpoints: &[] }
     }

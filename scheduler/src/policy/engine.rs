@@ -164,9 +164,7 @@ impl EnginePolicy {
             None if is_default(mode) => {}
             None => request["network"] = mode.into(),
         }
-        self.check(&request)?;
-        let settings = host.as_object().map(EngineSettings::of_engine).unwrap_or_default();
-        self.check_rules(|policy| policy.check_settings(&settings))
+        self.check(&request, host.as_object().map(EngineSettings::of_engine).unwrap_or_default())
     }
 
     /// Whether an image may be pulled.
@@ -178,10 +176,12 @@ impl EnginePolicy {
         self.check_rules(|policy| policy.check_image(image))
     }
 
-    fn check(&self, request: &Json) -> Result<(), String> {
+    /// One subject has to be allowed all of it: what is asked for, and the settings.
+    fn check(&self, request: &Json, settings: EngineSettings) -> Result<(), String> {
         let value = serde_json::from_value(request.clone()).map_err(|error| error.to_string())?;
         let mut request = Request::parse(&value).map_err(|invalid| invalid.to_string())?;
         request.subject = Subject::any();
+        request.members[0].run.engine = settings;
         self.check_rules(|policy| policy.check(&request, &self.sockets))
     }
 
@@ -313,12 +313,15 @@ mod tests {
             "subjects": {
                 "token:a": { "images": ["web"], "bind_sources": ["/srv/a"] },
                 "token:b": { "images": ["web"], "networks": ["host"] },
+                "token:c": { "images": ["web"], "privileges": ["cap_add=NET_ADMIN"] },
             },
         }));
         let check = |host: Json| policy.check_create(&body(&host), &[]);
         assert_eq!(check(json!({ "Binds": ["/srv/a:/x"] })), Ok(()));
         assert_eq!(check(json!({ "NetworkMode": "host" })), Ok(()));
         check(json!({ "Binds": ["/srv/a:/x"], "NetworkMode": "host" })).unwrap_err();
+        assert_eq!(check(json!({ "CapAdd": ["NET_ADMIN"] })), Ok(()));
+        check(json!({ "Binds": ["/srv/a:/x"], "CapAdd": ["NET_ADMIN"] })).unwrap_err();
         assert_eq!(policy.check_pull("web:2"), Ok(()));
         assert!(policy.check_pull("other").unwrap_err().contains("images"));
     }

@@ -193,6 +193,25 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_reaches_the_engine() {
+        let json = r#"{"image": "a", "domainname": "b.c", "engine": {"cap_add": ["A"], "cap_drop": ["B"], "cgroup_parent": "/p", "cpu_shares": 5,
+            "cpuset": "0", "devices": ["/dev/fuse"], "extra_hosts": ["a:192.0.2.1"], "group_add": ["mail"], "init": true, "ipc": "host",
+            "logging": {"driver": "syslog", "options": {"tag": "x"}}, "mem_swappiness": 5, "memswap_limit": -1, "oom_kill_disable": true,
+            "oom_score_adj": 5, "pid": "host", "pids_limit": 5, "privileged": true, "read_only": true, "security_opt": ["a"],
+            "shm_size": "1m", "sysctls": {"net.a": 1}, "tmpfs": ["/run:size=1m"], "ulimits": {"nproc": 5}, "userns_mode": "host",
+            "uts": "host", "volume_driver": "nfs"}}"#;
+        let value: model::Value = serde_json::from_str(json).unwrap();
+        let settings = Request::parse(&value).unwrap().members[0].run.engine.as_json();
+        let settings = settings.as_object().unwrap();
+        assert_eq!(settings.len(), crate::place::request::engine::names().count());
+        let sent = &bodies(json, false)[0];
+        assert_eq!(sent["Domainname"], "b.c");
+        for (field, value) in settings {
+            assert_eq!(sent["HostConfig"][field], *value, "{field}");
+        }
+    }
+
+    #[test]
     fn engines_are_told_what_was_asked_for() {
         let sent = bodies(
             r#"{"image": "web:1", "stack": "Shop", "service": "web", "labels": {"a": "b"}, "ports": ["80:8080"],

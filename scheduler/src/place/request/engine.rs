@@ -35,7 +35,7 @@ enum Form {
 }
 
 /// The settings: as a request calls them, as the engine does, and what they are.
-const SETTINGS: [(&str, &str, Form); 26] = [
+const SETTINGS: [(&str, &str, Form); 27] = [
     ("cap_add", "CapAdd", Form::Texts),
     ("cap_drop", "CapDrop", Form::Texts),
     ("cgroup_parent", "CgroupParent", Form::Text),
@@ -62,10 +62,8 @@ const SETTINGS: [(&str, &str, Form); 26] = [
     ("ulimits", "Ulimits", Form::Ulimits),
     ("userns_mode", "UsernsMode", Form::Text),
     ("uts", "UTSMode", Form::Text),
+    ("volume_driver", "VolumeDriver", Form::Text),
 ];
-
-/// The driver of volumes, which stands for all of a container.
-const VOLUME_DRIVER: (&str, &str) = ("volume_driver", "VolumeDriver");
 
 /// Drivers of logs that write nowhere but into the engine's own folders and the host's journal.
 const OWN_LOGS: [&str; 5] = ["", "json-file", "local", "journald", "none"];
@@ -73,12 +71,15 @@ const OWN_LOGS: [&str; 5] = ["", "json-file", "local", "journald", "none"];
 /// Beginnings of kernel parameters that each container has for itself.
 const OWN_SYSCTLS: [&str; 5] = ["net.", "kernel.msg", "kernel.sem", "kernel.shm", "fs.mqueue."];
 
+/// The security option that only takes rights away; `:false` would give some that the engine denies by default.
+const NO_NEW_PRIVILEGES: [&str; 3] = ["no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"];
+
 /// Namespaces that a container has for itself.
 const OWN_NAMESPACES: [&str; 4] = ["", "none", "private", "shareable"];
 
 /// The names of the settings, as requests and compose files call them.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().map(|(name, ..)| *name).chain([VOLUME_DRIVER.0])
+    SETTINGS.iter().map(|(name, ..)| *name)
 }
 
 impl EngineSettings {
@@ -96,9 +97,6 @@ impl EngineSettings {
                 settings.insert(field.to_owned(), read(fields, name, form)?);
             }
         }
-        if let Some(driver) = fields.text(VOLUME_DRIVER.0)? {
-            settings.insert(VOLUME_DRIVER.1.to_owned(), json!(*driver));
-        }
         Ok(Self(settings))
     }
 
@@ -114,7 +112,7 @@ impl EngineSettings {
 
     /// Whether a field of a `HostConfig` is one of them.
     pub(crate) fn is_field(field: &str) -> bool {
-        field == VOLUME_DRIVER.1 || SETTINGS.iter().any(|(_, own, _)| *own == field)
+        SETTINGS.iter().any(|(_, own, _)| *own == field)
     }
 
     /// As fields of a `HostConfig`.
@@ -125,25 +123,25 @@ impl EngineSettings {
     /// What they let a container do that others on its host would notice, as a policy calls each: `privileged`,
     /// `cap_add=NET_ADMIN`, `pid=host`.
     ///
-    /// A value that is not what the engine expects is one too: nobody knows what the engine makes of it.
+    /// A value of another type than the engine expects is one too, since its effect is not known here.
     pub(crate) fn privileges(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for (name, field, form) in SETTINGS {
+        for (name, field, _) in SETTINGS {
             let Some(value) = self.0.get(field).filter(|value| !value.is_null()) else { continue };
             let texts =
                 || value.as_array().map(|all| all.iter().map(|one| one.as_str().unwrap_or("?")).collect::<Vec<_>>());
             let unknown = || vec![format!("{name}=?")];
-            found.extend(match (name, form) {
-                ("privileged" | "oom_kill_disable", _) => match value.as_bool() {
+            found.extend(match name {
+                "privileged" | "oom_kill_disable" => match value.as_bool() {
                     Some(false) => Vec::new(),
                     Some(true) => vec![name.to_owned()],
                     None => unknown(),
                 },
-                ("cap_add" | "security_opt", _) => texts().map_or_else(unknown, |texts| {
-                    let harmless = |text: &&str| name == "security_opt" && text.starts_with("no-new-privileges");
+                "cap_add" | "security_opt" => texts().map_or_else(unknown, |texts| {
+                    let harmless = |text: &&str| name == "security_opt" && NO_NEW_PRIVILEGES.contains(text);
                     texts.into_iter().filter(|text| !harmless(text)).map(|text| format!("{name}={text}")).collect()
                 }),
-                ("devices", _) => value.as_array().map_or_else(unknown, |all| {
+                "devices" => value.as_array().map_or_else(unknown, |all| {
                     let known =
                         |one: &&JsonValue| has_only(one, &["CgroupPermissions", "PathInContainer", "PathOnHost"]);
                     let path = |one: &JsonValue| {
@@ -151,33 +149,32 @@ impl EngineSettings {
                     };
                     all.iter().map(|one| format!("{name}={}", path(one))).collect()
                 }),
-                ("ipc" | "pid" | "userns_mode" | "uts", _) => match value.as_str() {
+                "ipc" | "pid" | "userns_mode" | "uts" => match value.as_str() {
                     Some(mode) if OWN_NAMESPACES.contains(&mode) => Vec::new(),
                     mode => vec![format!("{name}={}", mode.unwrap_or("?"))],
                 },
-                ("cgroup_parent", _) => match value.as_str() {
+                "cgroup_parent" => match value.as_str() {
                     Some("") => Vec::new(),
                     parent => vec![format!("{name}={}", parent.unwrap_or("?"))],
                 },
-                ("logging", _) => match value["Type"].as_str().filter(|_| has_only(value, &["Config", "Type"])) {
+                "logging" => match value["Type"].as_str().filter(|_| has_only(value, &["Config", "Type"])) {
                     Some(driver) if OWN_LOGS.contains(&driver) => Vec::new(),
                     driver => vec![format!("{name}={}", driver.unwrap_or("?"))],
                 },
-                ("oom_score_adj", _) => match value.as_i64() {
+                "oom_score_adj" => match value.as_i64() {
                     Some(0..) => Vec::new(),
                     _ => vec![name.to_owned()],
                 },
-                ("sysctls", _) => value.as_object().map_or_else(unknown, |all| {
+                "sysctls" => value.as_object().map_or_else(unknown, |all| {
                     let own = |key: &&String| OWN_SYSCTLS.iter().any(|beginning| key.starts_with(beginning));
                     all.keys().filter(|key| !own(key)).map(|key| format!("{name}={key}")).collect()
                 }),
+                "volume_driver" => match value.as_str() {
+                    Some("" | "local") => Vec::new(),
+                    driver => vec![format!("{name}={}", driver.unwrap_or("?"))],
+                },
                 _ => Vec::new(),
             });
-        }
-        match self.0.get(VOLUME_DRIVER.1) {
-            None | Some(JsonValue::Null) => {}
-            Some(driver) if matches!(driver.as_str(), Some("" | "local")) => {}
-            Some(driver) => found.push(format!("{}={}", VOLUME_DRIVER.0, driver.as_str().unwrap_or("?"))),
         }
         found
     }
@@ -326,6 +323,7 @@ mod tests {
             (r#"{"pid": "host", "ipc": "shareable", "uts": "host"}"#, &["pid=host", "uts=host"]),
             (r#"{"ipc": "container:other"}"#, &["ipc=container:other"]),
             (r#"{"security_opt": ["no-new-privileges:true", "label:disable"]}"#, &["security_opt=label:disable"]),
+            (r#"{"security_opt": ["no-new-privileges:false"]}"#, &["security_opt=no-new-privileges:false"]),
             (r#"{"logging": {"driver": "json-file"}}"#, &[]),
             (r#"{"logging": {"driver": "syslog"}}"#, &["logging=syslog"]),
             (r#"{"sysctls": {"net.ipv4.ip_forward": 1, "vm.swappiness": 1}}"#, &["sysctls=vm.swappiness"]),
