@@ -288,7 +288,7 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
     let page = page::bind(&up.ui)?;
     let serving = Serving {
-        page: page.as_ref().map(|page| Ok::<_, Failure>(up.ui.url(page.local_addr()?))).transpose()?,
+        page: page.as_ref().map(page::Bound::url).transpose()?,
         metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
         dns: dns_sockets.address()?,
         scheduler: scheduler_listener.local_addr()?,
@@ -336,8 +336,8 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     let scheduler = scheduler::Server::new(&scheduler_options, snapshots.clone(), registry)?;
     let scheduler = scheduler.with_readiness(launch.readiness.clone());
     launch.add_pages(dns.pages());
-    if let Some(listener) = page {
-        page::serve(&mut launch, &up.ui, listener, snapshots.clone(), scheduler.questions())?;
+    if let Some(page) = page {
+        page::serve(&mut launch, &up.ui, page, snapshots.clone(), scheduler.questions())?;
     }
     launch.add_pages(ui::prometheus::router(snapshots));
     launch.admin(&admin, asked, Some(reload))?;

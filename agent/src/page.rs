@@ -13,7 +13,20 @@ use platform::console;
 use process::{Failure, Launch};
 use source::Store;
 use tracing::{info, warn};
-use ui::{Listen, Sources, UiOptions};
+use ui::{Listen, Sources, Tls, UiOptions};
+
+/// Where the page is to be served.
+pub(crate) struct Bound {
+    listener: TcpListener,
+    tls: Option<Tls>,
+}
+
+impl Bound {
+    /// What a person types to open it.
+    pub(crate) fn url(&self) -> Result<String, Failure> {
+        Ok(ui::url(self.listener.local_addr()?, self.tls.is_some()))
+    }
+}
 
 /// Binds the address of the page.
 ///
@@ -21,13 +34,12 @@ use ui::{Listen, Sources, UiOptions};
 ///
 /// # Errors
 ///
-/// Fails if an address that was given cannot be used.
-pub(crate) fn bind(options: &UiOptions) -> Result<Option<TcpListener>, Failure> {
+/// Fails if an address that was given cannot be used, or a certificate.
+pub(crate) fn bind(options: &UiOptions) -> Result<Option<Bound>, Failure> {
     let Listen::At(address) = options.listen() else { return Ok(None) };
-    // Said before anything is bound.
-    options.tls()?;
+    let tls = options.tls()?;
     match platform::socket::tcp_listener(address) {
-        Ok(listener) => Ok(Some(listener)),
+        Ok(listener) => Ok(Some(Bound { listener, tls })),
         Err(error) if options.ui.is_none() => {
             warn!("no page to look at: {error} (--ui ADDRESS:PORT, or --ui none)");
             Ok(None)
@@ -44,7 +56,7 @@ pub(crate) fn bind(options: &UiOptions) -> Result<Option<TcpListener>, Failure> 
 pub(crate) fn serve(
     launch: &mut Launch,
     options: &UiOptions,
-    listener: TcpListener,
+    Bound { listener, tls }: Bound,
     snapshots: Arc<Store<Snapshot>>,
     scheduler: Router,
 ) -> Result<(), Failure> {
@@ -52,7 +64,7 @@ pub(crate) fn serve(
     let (readiness, pages) = (launch.readiness.clone(), launch.pages());
     let server = ui::Server::new(options, address.port(), Sources { snapshots, readiness, pages, scheduler })?;
     info!(service = "ui", %address, "serving");
-    launch.spawn("the page", server.run(listener, launch.stop.clone()));
+    launch.spawn("the page", server.run(listener, tls, launch.stop.clone()));
     Ok(())
 }
 

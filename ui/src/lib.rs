@@ -19,5 +19,5 @@ pub mod ticket;
 mod views;
 mod world;
 
-pub use options::{DEFAULT, Listen, UiOptions, url};
+pub use options::{DEFAULT, Listen, Tls, UiOptions, url};
 pub use server::{Server, Sources};

@@ -21,6 +21,9 @@ pub enum Listen {
 /// Where the page is unless something else is said.
 pub const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8115);
 
+/// With what the page is served over TLS.
+pub type Tls = Arc<ServerConfig>;
+
 /// The options of the page.
 #[derive(Args, Clone, Debug)]
 pub struct UiOptions {
@@ -60,17 +63,12 @@ impl UiOptions {
         self.ui.unwrap_or(Listen::At(DEFAULT))
     }
 
-    /// What a person types to open the page at this address of its listener.
-    pub fn url(&self, listener: SocketAddr) -> String {
-        url(listener, self.ui_tls_certs.is_some())
-    }
-
     /// The settings of TLS, if the page is served over it.
     ///
     /// # Errors
     ///
     /// Fails if a file cannot be used, or if others than people of this machine could see the page and nothing says who may.
-    pub fn tls(&self) -> Result<Option<Arc<ServerConfig>>, Failure> {
+    pub fn tls(&self) -> Result<Option<Tls>, Failure> {
         let elsewhere = match self.listen() {
             Listen::At(address) if !address.ip().to_canonical().is_loopback() => Some(address),
             _ => None,

@@ -15,7 +15,6 @@ use axum::routing::get;
 use model::Snapshot;
 use process::quota::Places;
 use process::{Acceptor, Failure, serve_connections};
-use rustls::ServerConfig;
 use source::{Readiness, Store, derive};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -29,7 +28,7 @@ use crate::assets::{Asset, SCRIPT, STYLE};
 use crate::guard;
 use crate::hidden::Hidden;
 use crate::html::Html;
-use crate::options::UiOptions;
+use crate::options::{Tls, UiOptions};
 use crate::page::Page;
 use crate::query::Query;
 use crate::stream;
@@ -86,7 +85,6 @@ type KnownHosts = (Instant, Arc<HashMap<String, Host>>);
 pub struct Server {
     app: App,
     derived: source::Derivation,
-    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Server {
@@ -94,9 +92,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Fails if the file of the token cannot be read, or holds none, and as [`UiOptions::tls`] does.
+    /// Fails if the file of the token cannot be read, or holds none.
     pub fn new(options: &UiOptions, port: u16, sources: Sources) -> Result<Self, Failure> {
-        let tls = options.tls()?;
         let door = match &options.ui_token_file {
             None => None,
             Some(path) => Some(Mutex::new(Door::new(process::token::read(path)?, now()))),
@@ -115,22 +112,22 @@ impl Server {
             names: options.ui_host.clone(),
             cookie: format!("berth-ui-{port}"),
             // A browser then sends the session over TLS alone.
-            secure: if tls.is_some() { "; Secure" } else { "" },
+            secure: if options.ui_tls_certs.is_some() { "; Secure" } else { "" },
             stop: CancellationToken::new(),
         };
-        Ok(Self { app, derived, tls })
+        Ok(Self { app, derived })
     }
 
-    /// Serves until `stop`.
+    /// Serves until `stop`, over TLS if [`UiOptions::tls`] gives something for it.
     ///
     /// # Errors
     ///
     /// Fails if the listener cannot be used.
-    pub async fn run(self, listener: TcpListener, stop: CancellationToken) -> Result<(), Failure> {
+    pub async fn run(self, listener: TcpListener, tls: Option<Tls>, stop: CancellationToken) -> Result<(), Failure> {
         let app = Arc::new(App { stop: stop.clone(), ..self.app });
         let deriving = tokio::spawn(self.derived);
         let router = router(app);
-        let served = match self.tls {
+        let served = match tls {
             None => process::serve(listener, router, stop).await,
             Some(tls) => serve_over_tls(listener, tls, router, stop).await,
         };
@@ -141,7 +138,7 @@ impl Server {
 
 async fn serve_over_tls(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: Tls,
     router: Router,
     stop: CancellationToken,
 ) -> std::io::Result<()> {

@@ -1,5 +1,7 @@
 //! HAProxy follows the plan of a balancer: members by its socket, all else by a reload of what it has checked.
 
+mod refused;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -7,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use balancer::{
-    Bisection, Configuration, How, Metrics, Options, Part, ServerName, Slots, differing, is_of_one_shape, servers,
-    sessions, skeleton,
+    Configuration, How, Metrics, Options, Part, ServerName, Slots, differing, is_of_one_shape, servers, sessions,
+    skeleton,
 };
 use model::lb::{LbPlan, Viewpoint};
 use model::printable::printable;
-use model::{Defect, Snapshot, Text};
+use model::{Defect, Snapshot};
 use process::Failure;
 use source::backoff::Backoff;
 use source::{Readiness, Revision, Store};
@@ -55,14 +57,6 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// Most backends that HAProxy is asked about one by one; beyond that one answer about all is shorter.
 const ASKED_MAX: usize = 32;
-
-/// Most configurations that HAProxy checks to find the parts that it refuses, and the longest time for that: meanwhile members are
-/// not followed. Of 1,000 rules ten guilty ones take 200.
-const BISECTION_MAX: usize = 400;
-const BISECTION_TIME: Duration = Duration::from_secs(30);
-
-/// Time after which what HAProxy refused is tried again: it may be for the files of its host, which change.
-const REFUSED_AGAIN: Duration = Duration::from_mins(10);
 
 /// How a configuration of ours begins.
 const HEADER: &str = "# Written by berth";
@@ -310,50 +304,6 @@ impl Keeper {
         Ok((draining > 0).then_some(DRAIN_INTERVAL))
     }
 
-    /// Takes out of a plan what HAProxy cannot do now: certificates that it cannot read, ports that it cannot listen on, lines
-    /// that it refuses.
-    fn usable(&mut self, plan: &mut LbPlan, at: &str) -> Found {
-        let names: BTreeSet<Text> = plan.certificates.iter().chain(&plan.default_certificate).cloned().collect();
-        let mut found = self.certificates.as_mut().map(|folder| folder.look(&names)).unwrap_or_default();
-        plan.certificates.retain(|name| found.usable.contains(name));
-        plan.default_certificate = plan.default_certificate.take().filter(|name| found.usable.contains(name));
-        let has_certificates = !found.usable.is_empty();
-        self.blocked.retain(|_, (_, tried)| tried.elapsed() < CHECK_INTERVAL);
-        plan.ports.retain(|port| {
-            let problem = match self.blocked.get(&port.number) {
-                Some((why, _)) => why.clone(),
-                None if port.protocol.ends_tls() && !has_certificates => {
-                    format!(
-                        "{at}/lb_config/certs: port {} ends TLS and there is no certificate for it (--certs)",
-                        port.number
-                    )
-                }
-                None => return true,
-            };
-            found.problems.push(problem);
-            false
-        });
-        if !self.refused_parts.is_empty() {
-            let all = Part::all(plan);
-            self.refused_parts.retain(|(part, _, found)| all.contains(part) && found.elapsed() < REFUSED_AGAIN);
-            let left_out: Vec<_> = self.refused_parts.iter().map(|(part, ..)| part.clone()).collect();
-            if !left_out.is_empty() {
-                *plan = Part::without(plan, &left_out);
-            }
-            found.problems.extend(self.refused_parts.iter().map(|(_, why, _)| why.clone()));
-        }
-        found
-    }
-
-    /// Whether a failure is about one port, which is left out from now on.
-    fn is_blocked(&mut self, failure: &Failure) -> bool {
-        let text = failure.to_string();
-        let Some(port) = blocked_port(&text) else { return false };
-        self.follows = false;
-        self.blocked.insert(port, (format!("port {port} is left out for a minute: {text}"), Instant::now()));
-        true
-    }
-
     /// The servers whose sessions have ended.
     async fn idle(&self) -> Result<BTreeSet<ServerName>, Failure> {
         let answer = self.ask("show stat -1 4 -1").await?;
@@ -480,52 +430,6 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Finds the parts of a plan that HAProxy refuses, so that they alone are left out from now on. Gives whether any were found.
-    async fn bisect(&mut self, plan: &LbPlan, at: &str, slots: &Slots) -> Result<bool, Failure> {
-        let parts = Part::all(plan);
-        let (mut bisection, begun, mut tries) = (Bisection::of(parts.len()), Instant::now(), 0);
-        let mut refused = Vec::new();
-        while let Some(kept) = bisection.trial() {
-            tries += 1;
-            if tries > BISECTION_MAX || begun.elapsed() > BISECTION_TIME {
-                warn!(tries, "HAProxy refuses too much to find out what it is");
-                return Ok(false);
-            }
-            let kept = Part::kept(plan, |number| kept[number]);
-            let text = Configuration::of(&kept, at, &self.options, slots).text;
-            let checked = self.check(&text).await;
-            if let Some(guilty) = bisection.judge(checked.is_err()) {
-                let part = parts[guilty].clone();
-                let failure = checked.err().map(|failure| failure.to_string()).unwrap_or_default();
-                let why = format!("{}: it is left out, since HAProxy refuses {failure}", part.at(at));
-                refused.push((part, why, Instant::now()));
-            }
-        }
-        if refused.is_empty() {
-            return Ok(false);
-        }
-        self.metrics.applied(How::Refused, self.begun.elapsed());
-        self.refused_parts.extend(refused);
-        Ok(true)
-    }
-
-    /// Not tried again until it changes.
-    fn refuse(&mut self, skeleton: String, why: String) -> Failure {
-        self.metrics.applied(How::Refused, self.begun.elapsed());
-        self.refused = Some((skeleton, why.clone(), Instant::now()));
-        why.into()
-    }
-
-    /// Has HAProxy check a configuration.
-    async fn check(&self, text: &str) -> Result<(), Failure> {
-        let candidate = self.configuration.with_file_name("candidate.cfg");
-        let written = platform::file::replace_private(&candidate, text.as_bytes());
-        written.map_err(|error| format!("{}: {error}", candidate.display()))?;
-        let checked = self.proxy.check(&candidate).await;
-        let _ = std::fs::remove_file(&candidate);
-        checked
-    }
-
     /// Compares HAProxy's servers with what they should be, and repairs what differs: those of some backends, or all.
     async fn compare(&mut self, some: Option<&Slots>) -> Result<(), Failure> {
         let some = some.filter(|some| some.backends().len() <= ASKED_MAX).cloned();
@@ -617,23 +521,5 @@ impl Keeper {
         self.logged.extend(new);
         let excess = self.logged.len().saturating_sub(LOGGED_MAX * 10);
         self.logged.drain(..excess);
-    }
-}
-
-/// The port that a failure of HAProxy is about: `Starting frontend berth_80: cannot bind socket …`.
-fn blocked_port(text: &str) -> Option<u16> {
-    let (_, rest) = text.split_once("frontend berth_")?;
-    rest.split_once(": cannot bind").and_then(|(port, _)| port.parse().ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_that_is_taken_is_found_in_what_haproxy_says() {
-        let said = "[ALERT]    (7) : Starting frontend berth_8080: cannot bind socket (Address already in use) [127.0.0.1:8080]";
-        assert_eq!(blocked_port(said), Some(8080));
-        assert_eq!(blocked_port("frontend berth_x: cannot bind"), None);
     }
 }

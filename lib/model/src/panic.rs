@@ -182,11 +182,11 @@ mod tests {
                     shares.add(Some((hosts[host].as_ref(), STATES[state])));
                 }
             }
-            let mut anew = Shares::default();
+            let mut expected = Shares::default();
             for (host, state) in there {
-                anew.add(Some((hosts[host].as_ref(), STATES[state])));
+                expected.add(Some((hosts[host].as_ref(), STATES[state])));
             }
-            proptest::prop_assert_eq!((shares.all, &shares.hosts, shares.weight), (anew.all, &anew.hosts, anew.weight));
+            proptest::prop_assert_eq!((shares.all, &shares.hosts, shares.weight), (expected.all, &expected.hosts, expected.weight));
         }
     }
 

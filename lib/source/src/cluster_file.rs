@@ -90,11 +90,7 @@ fn read_external(path: &Path) -> Result<(Snapshot, Vec<Defect>), String> {
 /// The snapshot is made of the one before by changes, and shares with it what stayed. One that was read as a whole shares
 /// nothing: see [`publish_read`].
 pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
-    let is_new = snapshots.revision() == crate::store::Revision::NONE || *snapshots.load_full() != snapshot;
-    if is_new {
-        drop(snapshots.publish(Arc::new(snapshot)));
-    }
-    is_new
+    publish_as(snapshots, snapshot, |snapshot, _| snapshot)
 }
 
 /// [`publish`] for a snapshot that was read as a whole: it shares with the current one what stayed.
@@ -102,10 +98,19 @@ pub fn publish(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
 /// That compares all of both, and costs as much. What is made by changes must not come here: it would share less and less with
 /// what is published, so that each comparison would cost the whole again.
 pub(crate) fn publish_read(snapshots: &Store<Snapshot>, snapshot: Snapshot) -> bool {
+    publish_as(snapshots, snapshot, Snapshot::succeeding)
+}
+
+/// Publishes what `share` makes of a snapshot and the current one, unless these are equal.
+fn publish_as(
+    snapshots: &Store<Snapshot>,
+    snapshot: Snapshot,
+    share: impl FnOnce(Snapshot, &Snapshot) -> Snapshot,
+) -> bool {
     let before = snapshots.load_full();
     let is_new = snapshots.revision() == crate::store::Revision::NONE || *before != snapshot;
     if is_new {
-        drop(snapshots.publish(Arc::new(snapshot.succeeding(&before))));
+        drop(snapshots.publish(Arc::new(share(snapshot, &before))));
     }
     is_new
 }

@@ -139,8 +139,7 @@ impl Compose<'_> {
             volumes::check_networks(&file)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.interpolated("volumes", described)?;
-                let described = Map::new(vec![("volumes".into(), described)]);
-                self.volume_drivers = volumes::drivers(&Section { path: String::new(), map: &described })?;
+                self.volume_drivers = volumes::drivers(&Section::new("volumes".into(), &described)?)?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };

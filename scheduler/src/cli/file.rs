@@ -1,6 +1,7 @@
 //! A file of requests, as `place` and `explain` read it.
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -16,8 +17,9 @@ const FILE_MAX: u64 = 64 << 20;
 struct Documents {
     /// The file as messages call it.
     shown: String,
-    /// The text of each document, and in which line of the file it begins.
-    texts: Vec<(String, usize)>,
+    /// The text, and where each document is in it.
+    text: String,
+    parts: Vec<Range<usize>>,
     all: Vec<model::Value>,
     /// The stack of documents that name none.
     stack: String,
@@ -67,19 +69,18 @@ impl Documents {
         let texts =
             if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };
         let mut all = Vec::new();
-        let mut kept = Vec::new();
+        let mut parts = Vec::new();
         for part in texts {
-            // A part of the text itself: what is before it tells its line.
-            let begins = text.len() - text[part.as_ptr().addr() - text.as_ptr().addr()..].len();
-            let begins = text[..begins].matches('\n').count();
+            let begins = part.as_ptr().addr() - text.as_ptr().addr();
             let parsed = source::format::parse(part).map_err(|mut error| {
                 if let Some(at) = &mut error.at {
-                    at.line = at.line.saturating_add(u32::try_from(begins).unwrap_or(u32::MAX));
+                    let before = u32::try_from(lines_before(&text, begins)).unwrap_or(u32::MAX);
+                    at.line = at.line.saturating_add(before);
                 }
                 wrong(&error)
             })?;
             all.push(parsed.value(model::scalar::core));
-            kept.push((part.to_owned(), begins));
+            parts.push(begins..begins + part.len());
         }
         if all.is_empty() {
             return Err(wrong(&"no request in it"));
@@ -90,7 +91,7 @@ impl Documents {
         let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
         let stack: String = stack.chars().map(plain).collect();
         let stack = stack.trim_start_matches(['-', '_']).to_owned();
-        Ok(Self { shown, texts: kept, all, stack })
+        Ok(Self { shown, text, parts, all, stack })
     }
 
     fn wrong(&self, text: &dyn std::fmt::Display) -> Failure {
@@ -101,12 +102,13 @@ impl Documents {
     fn line_of(&self, field: &str) -> Option<usize> {
         // Of several documents, the first part says which one it is.
         let (at, field) = match field.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((number, rest)) if self.texts.len() > 1 => (number.parse().ok()?, rest),
+            Some((number, rest)) if self.parts.len() > 1 => (number.parse().ok()?, rest),
             _ => (0, field),
         };
-        let (text, begins) = self.texts.get(at)?;
+        let part = self.parts.get(at)?.clone();
+        let (before, text) = (lines_before(&self.text, part.start), &self.text[part]);
         let source::format::Parsed::Yaml(document) = source::format::parse(text).ok()? else { return None };
-        Some(begins + compose::place::line_of(text, &document, field)?)
+        Some(before + compose::place::line_of(text, &document, field)?)
     }
 
     fn requests(&self, for_stack: bool) -> Result<Vec<Value>, Failure> {
@@ -118,4 +120,9 @@ impl Documents {
         })?;
         requests.iter().map(|request| serde_json::to_value(request).map_err(|error| self.wrong(&error))).collect()
     }
+}
+
+/// How many lines of a text end before this byte.
+fn lines_before(text: &str, byte: usize) -> usize {
+    text[..byte].matches('\n').count()
 }

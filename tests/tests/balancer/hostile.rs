@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tests::battery::is_long;
 use tests::cluster::replace;
 use tests::http::get;
@@ -78,13 +80,30 @@ fn hostile(random: &mut Random, port: u16) -> (String, String) {
     (rules, more)
 }
 
+/// A balancer's port, and the one server that its rules lead to.
+struct Scene {
+    folder: TempDir,
+    file: PathBuf,
+    port: u16,
+    target: u16,
+    proxy: SocketAddr,
+    web: Web,
+}
+
+impl Scene {
+    /// `number` is the last one of the server's address.
+    fn new(number: u8) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cluster.yml");
+        let [port, target] = ports::some(2)[..] else { unreachable!() };
+        let proxy = SocketAddr::from(([127, 0, 0, 1], port));
+        Self { folder, file, port, target, proxy, web: Web::start(number, target, "a") }
+    }
+}
+
 #[test]
 fn traefik_takes_what_hostile_documents_come_to() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("cluster.yml");
-    let [port, target] = ports::some(2)[..] else { unreachable!() };
-    let web = Web::start(251, target, "a");
-    let proxy = SocketAddr::from(([127, 0, 0, 1], port));
+    let Scene { folder, file, port, target, proxy, web } = Scene::new(251);
     let services = [("a", vec![(web.ip(), "running")])];
     replace(&file, document(&rule(port, "begin.example.org", "", "a", target), &services, ""));
     let Some(balancer) = Balancer::traefik(&file, folder.path()) else { return };
@@ -111,11 +130,7 @@ fn traefik_takes_what_hostile_documents_come_to() {
 
 #[test]
 fn a_source_that_is_killed_or_emptied_or_broken_takes_no_route_from_traefik() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("cluster.yml");
-    let [port, target] = ports::some(2)[..] else { unreachable!() };
-    let web = Web::start(252, target, "a");
-    let proxy = SocketAddr::from(([127, 0, 0, 1], port));
+    let Scene { folder, file, port, target, proxy, web } = Scene::new(252);
     let services = [("a", vec![(web.ip(), "running")])];
     let full = document(&rule(port, "", "", "a", target), &services, "");
     replace(&file, full.clone());
@@ -170,11 +185,7 @@ fn what_haproxy_refuses_is_left_out_alone() {
     if !has_programs() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("cluster.yml");
-    let [port, target] = ports::some(2)[..] else { unreachable!() };
-    let web = Web::start(253, target, "a");
-    let proxy = SocketAddr::from(([127, 0, 0, 1], port));
+    let Scene { folder, file, port, target, proxy, web } = Scene::new(253);
     let services = [("a", vec![(web.ip(), "running")])];
     // HAProxy refuses such a name, which is none of DNS.
     let write = |host: &str, name: &str| {

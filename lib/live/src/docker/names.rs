@@ -3,7 +3,7 @@
 //! Names of stacks and services become one label of a DNS name each. What cannot stand there is written `x--HH`, an
 //! byte in two hexadecimal digits, so that different names stay different and the first one can be read back.
 
-use model::{Map, Text};
+use model::{METADATA_NAME, Map, Text};
 
 /// Longest name of a stack or a service that is looked at: written out it has to fit one label of a DNS name, of which
 /// there are 63 bytes (RFC 1035 section 2.3.4), and no name gets shorter by being written out.
@@ -105,7 +105,7 @@ impl Membership {
 fn link(stack: &str, entry: &str) -> Option<(Text, Text)> {
     let (target, alias) = entry.split_once(':')?;
     let (stack, service) = target.split_once('/').unwrap_or((stack, target));
-    let is_own = is_alias(alias) && !alias.contains('.') && !alias.eq_ignore_ascii_case("rancher-metadata");
+    let is_own = is_alias(alias) && !alias.contains('.') && !alias.eq_ignore_ascii_case(METADATA_NAME);
     let target = format!("{}/{}", written(stack)?, written(service)?);
     is_own.then(|| (target.into(), alias.into()))
 }

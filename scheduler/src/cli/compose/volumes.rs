@@ -10,9 +10,8 @@ use crate::place::invalid::Invalid;
 /// # Errors
 ///
 /// Refuses what would not be honoured: the engine makes a volume by its name and driver alone.
-pub(super) fn drivers(file: &Section<'_>) -> Result<Vec<(Text, Text)>, Invalid> {
+pub(super) fn drivers(volumes: &Section<'_>) -> Result<Vec<(Text, Text)>, Invalid> {
     let mut drivers = Vec::new();
-    let Some(volumes) = file.below("volumes")? else { return Ok(drivers) };
     for (name, value) in volumes.map {
         if value.is_null() {
             continue;
