@@ -73,12 +73,20 @@ impl Shares {
 
     /// Whether so few of the cluster are healthy that its verdicts are not believed.
     ///
-    /// Most are unhealthy, and most would be if each host weighed the same, whatever it says it runs: otherwise one that has more
-    /// containers than all others, and lets them fail, would switch off health for all.
+    /// Most are unhealthy, and most would be if each host weighed the same; and both hold whichever one host is left out, if there are
+    /// others: otherwise a host that says it runs more containers than all others, and lets them fail, would switch off health for
+    /// all, or would tip a cluster in which some others fail. Hosts are gone through only where most are unhealthy.
     pub fn is_cluster_panic(&self) -> bool {
         self.all.total() >= CLUSTER_MIN
-            && self.all.healthy * 2 < self.all.total()
-            && self.weight * 2 > self.hosts.len() * WEIGHT
+            && self.is_mostly_unhealthy_without(None)
+            && (self.hosts.len() == 1 || self.hosts.values().all(|host| self.is_mostly_unhealthy_without(Some(*host))))
+    }
+
+    fn is_mostly_unhealthy_without(&self, host: Option<Share>) -> bool {
+        let left_out = host.unwrap_or_default();
+        let rest = self.all.minus(left_out);
+        let hosts = self.hosts.len() - usize::from(host.is_some());
+        rest.healthy * 2 < rest.total() && (self.weight - left_out.weight()) * 2 > hosts * WEIGHT
     }
 
     /// Takes in the verdict about a container.
@@ -152,8 +160,11 @@ mod tests {
             (&[(10, 10)], false),
             (&[(9, 11)], true),
             (&[(40, 60)], true),
-            (&[(0, 50), (40, 10)], true),
-            (&[(0, 20), (0, 20), (0, 20), (20, 0), (20, 0)], true),
+            (&[(0, 10), (0, 10)], true),
+            (&[(0, 50), (40, 10)], false),
+            (&[(9, 11), (9, 11), (9, 11)], true),
+            (&[(0, 20), (0, 20), (0, 20), (20, 0)], true),
+            (&[(0, 20), (0, 20), (0, 20), (20, 0), (20, 0)], false),
             (&[(20, 0), (20, 0), (0, 20), (0, 20)], false),
         ] {
             assert_eq!(shares(hosts).is_cluster_panic(), is_panic, "{hosts:?}");
@@ -164,9 +175,24 @@ mod tests {
     fn one_host_whose_containers_fail_is_no_panic_however_many_they_are() {
         assert!(!shares(&[(0, 10_000), (5, 0), (5, 0)]).is_cluster_panic());
         assert!(!shares(&[(0, 10_000), (9, 1), (8, 2), (9, 1)]).is_cluster_panic());
+        assert!(!shares(&[(0, 10_000), (10, 5), (10, 5)]).is_cluster_panic());
     }
 
     proptest::proptest! {
+        /// No host brings panic to others most of whose containers are healthy.
+        #[test]
+        fn no_host_brings_panic_to_others(
+            others in proptest::collection::vec((0_usize..30, 0_usize..30), 1..8),
+            healthy in 0_usize..100,
+            unhealthy in 0_usize..2_000,
+        ) {
+            let healthy_of_all: usize = others.iter().map(|(healthy, _)| healthy).sum();
+            let unhealthy_of_all: usize = others.iter().map(|(_, unhealthy)| unhealthy).sum();
+            let mut all = others;
+            all.push((healthy, unhealthy));
+            proptest::prop_assert!(healthy_of_all < unhealthy_of_all || healthy_of_all == 0 || !shares(&all).is_cluster_panic());
+        }
+
         /// Whatever comes and goes, the shares are those of what is there.
         #[test]
         fn shares_are_those_of_what_is_there(steps in proptest::collection::vec((0_usize..3, 0_usize..3), 0..60)) {
