@@ -15,7 +15,7 @@ const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', '--hide-scrollbars'];
 const VIEWS = {
-  overview: '', hosts: 'hosts', services: 'services', names: 'names?name=web&client=shop-web-1&compare=services',
+  overview: '', hosts: 'hosts', services: 'services', stacks: 'stacks', names: 'names?name=web&client=shop-web-1&compare=services',
   placements: 'placements/explain?image=web&memory=30GiB', changes: 'changes',
 };
 const options = { executablePath: '/usr/bin/chromium', headless: true, args: FLAGS };

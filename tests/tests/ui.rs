@@ -1,6 +1,7 @@
 //! The page of a running agent, as a browser shows it; and what it answers to other programs.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,6 +17,11 @@ const MORE: &str = "
   labels: { io.berth.metrics.port: \"9100\", db_password: hunter2 }
 ";
 
+/// What the balancer of the cluster does.
+const RULES: &str = "  kind: loadBalancerService
+  lb_config: { port_rules: [{ source_port: 8080, hostname: shop.example.org, service: shop/web, target_port: 80 }] }
+";
+
 /// A service whose name is markup.
 const HOSTILE: &str = "
 - name: \"<img src=x onerror=alert(1)>\"
@@ -24,7 +30,8 @@ const HOSTILE: &str = "
 ";
 
 fn cluster() -> (ClusterFolder, String) {
-    let text = format!("{}{MORE}", shop_text().trim_end_matches("...\n"));
+    let text = shop_text().replacen("  kind: loadBalancerService\n", RULES, 1);
+    let text = format!("{}{MORE}", text.trim_end_matches("...\n"));
     (ClusterFolder::new(&text), text)
 }
 
@@ -44,6 +51,7 @@ fn every_view_answers_without_script_and_to_nobody_elses_pages() {
         ("/ui/hosts", "build 20348"),
         ("/ui/hosts?q=zone%3Ab", "1 of 3 hosts"),
         ("/ui/services", "beside web"),
+        ("/ui/stacks", "No stack yet"),
         ("/ui/names?name=web&client=shop-web-1", "127.42.2.11"),
         ("/ui/placements/explain?image=web&memory=30GiB", "It fits on 1 of 3 hosts."),
         ("/ui/placements/explain?image=web&memory=much", "resources.memory"),
@@ -58,7 +66,15 @@ fn every_view_answers_without_script_and_to_nobody_elses_pages() {
         assert!(text.contains(expected), "{path}: no {expected} in {text}");
         assert!(text.len() <= 150_000, "{path}: {} bytes", text.len());
     }
-    assert_eq!(http::get("/ui/hosts/none").ask(page).status, 404);
+    for path in ["/ui/hosts/none", "/ui/stacks/none"] {
+        assert_eq!(http::get(path).ask(page).status, 404, "{path}");
+    }
+    let services = http::get("/ui/services?q=shop%2Flb").ask(page).text();
+    let link = services.split("/ui/services/").nth(1).unwrap().split('"').next().unwrap();
+    let balancer = http::get(format!("/ui/services/{link}")).ask(page).text();
+    for expected in ["shop.example.org", "127.42.1.11:80", "services/shop/lb"] {
+        assert!(balancer.contains(expected), "no {expected} in {balancer}");
+    }
     let found = http::get("/ui/search?q=measured").ask(page).text();
     let link = found.split("/ui/containers/").nth(1).unwrap().split('"').next().unwrap();
     let container = http::get(format!("/ui/containers/{link}")).ask(page).text();
@@ -89,6 +105,9 @@ fn over_tls_the_page_opens_to_a_certificate_or_a_ticket_alone() {
     };
     let token = folder.path("ui.token");
     std::fs::write(&token, "a-token-of-at-least-thirty-two-letters\n").unwrap();
+    let readable = Launch::agent(&folder.file()).with("--ui-token-file", &token).run();
+    assert!(readable.code == Some(1) && readable.errors.contains("chmod go-rw"), "{}", readable.errors);
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
 
     // Nothing begins that would show everything to everybody.
     let refused = Launch::agent(&folder.file()).with("--ui", "0.0.0.0:0").with("--ui-token-file", &token).run();

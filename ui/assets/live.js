@@ -195,7 +195,7 @@ for (const map of /** @type {any} */ (document.querySelectorAll('.map svg'))) {
 
 // --- keys and settings -----------------------------------------------------------------------------------------------
 
-const SECTIONS = { o: '/ui/', h: '/ui/hosts', s: '/ui/services', n: '/ui/names', p: '/ui/placements', c: '/ui/changes' };
+const SECTIONS = { o: '/ui/', h: '/ui/hosts', s: '/ui/services', k: '/ui/stacks', n: '/ui/names', p: '/ui/placements', c: '/ui/changes' };
 let going = 0;
 
 document.addEventListener('keydown', (event) => {

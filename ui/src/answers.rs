@@ -95,6 +95,52 @@ pub(crate) struct Failure {
     pub(crate) error: String,
 }
 
+/// `GET /v1/stacks`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Stacks {
+    pub(crate) stacks: Vec<Stack>,
+    pub(crate) warning: Option<String>,
+}
+
+/// `GET /v1/stacks/NAME`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Stack {
+    pub(crate) name: String,
+    pub(crate) revision: u64,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) detail: String,
+    pub(crate) subject: String,
+    pub(crate) services: Vec<StackService>,
+    #[serde(default)]
+    pub(crate) orphans: Vec<String>,
+}
+
+/// A service of a stack.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StackService {
+    pub(crate) name: String,
+    pub(crate) image: Option<String>,
+    pub(crate) stage: String,
+    pub(crate) why: Option<String>,
+    pub(crate) wanted: usize,
+    pub(crate) good: usize,
+    #[serde(default)]
+    pub(crate) waits: String,
+    pub(crate) units: Vec<StackUnit>,
+}
+
+/// A unit of it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct StackUnit {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) host: String,
+    pub(crate) state: String,
+    pub(crate) why: Option<String>,
+    pub(crate) is_wanted: bool,
+}
+
 /// `POST /v1/explain`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Explanation {

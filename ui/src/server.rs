@@ -291,6 +291,11 @@ impl App {
                 let health = self.health("container", uuid).await;
                 views::containers::container(context, uuid, health.first())
             }
+            ["stacks"] => views::stacks::stacks(ask(&self.sources.scheduler, "/v1/stacks", None).await),
+            ["stacks", name] => {
+                let path = format!("/v1/stacks/{}", crate::query::part(name));
+                views::stacks::stack(context, ask(&self.sources.scheduler, &path, None).await)
+            }
             ["names"] => self.names(context, query).await,
             ["placements"] | ["placements", _] => self.placements(context, query).await,
             ["changes"] => views::changes::changes(context, query),
@@ -345,10 +350,11 @@ impl App {
 }
 
 /// Sections of the page: name, path, label and key.
-const SECTIONS: [(&str, &str, &str); 6] = [
+const SECTIONS: [(&str, &str, &str); 7] = [
     ("overview", "/ui/", "Overview"),
     ("hosts", "/ui/hosts", "Hosts"),
     ("services", "/ui/services", "Services"),
+    ("stacks", "/ui/stacks", "Stacks"),
     ("names", "/ui/names", "Names"),
     ("placements", "/ui/placements", "Placements"),
     ("changes", "/ui/changes", "Changes"),
@@ -394,7 +400,7 @@ fn written(context: &Context, page: &Page, query: &Query, at: &str) -> String {
          <label><input type=\"checkbox\" id=\"keys\" checked> Single keys</label>\
          <label><input type=\"checkbox\" id=\"speak\" checked> Announce changes</label></form>\n\
          <details id=\"help\"><summary>Keys</summary><p><kbd>/</kbd> search, <kbd>g</kbd> then <kbd>o</kbd> <kbd>h</kbd> <kbd>s</kbd> \
-         <kbd>n</kbd> <kbd>p</kbd> <kbd>c</kbd> opens a section, <kbd>↑</kbd> <kbd>↓</kbd> move through a table, <kbd>Enter</kbd> \
+         <kbd>k</kbd> <kbd>n</kbd> <kbd>p</kbd> <kbd>c</kbd> opens a section, <kbd>↑</kbd> <kbd>↓</kbd> move through a table, <kbd>Enter</kbd> \
          opens, <kbd>Esc</kbd> leaves the search, <kbd>?</kbd> shows this.</p></details>\n\
          <p id=\"said\" role=\"status\" aria-live=\"polite\"></p>\n</footer>\n</body>\n</html>\n",
     );

@@ -1,5 +1,6 @@
 //! The views: what a world and answers look like to people.
 
+mod balancer;
 pub(crate) mod changes;
 pub(crate) mod containers;
 pub(crate) mod forms;
@@ -9,6 +10,7 @@ pub(crate) mod overview;
 pub(crate) mod placements;
 pub(crate) mod search;
 pub(crate) mod services;
+pub(crate) mod stacks;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -125,6 +125,9 @@ pub(crate) fn service(context: &Context, query: &Query, id: &str, health: &[Heal
             ("Labels", labels_cell(service.labels(), &context.hidden)),
         ],
     ));
+    if self::kind(service) == "balancer" {
+        super::balancer::add(context, &mut page, service);
+    }
     let health: HashMap<&str, &Health> = health.iter().map(|health| (&*health.uuid, health)).collect();
     let mut members: Vec<_> = service.members().iter().filter_map(|uuid| world.snapshot.containers.get(uuid)).collect();
     members.sort_by_key(|container| (Life::of(container) != Life::Unhealthy, name_of(&***container), container.uuid()));

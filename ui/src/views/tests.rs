@@ -3,6 +3,7 @@
 use model::{Map, Snapshot, Value, objects};
 
 use super::*;
+use crate::answers::{Stack, Stacks};
 use crate::world::generated::{object, snapshot};
 
 fn context(snapshot: Snapshot) -> Context {
@@ -54,17 +55,37 @@ fn hostile_names_and_labels_are_text_and_secrets_are_not_shown() {
         ("health_state", Value::text(evil)),
         ("labels", Value::Map(labels)),
     ];
+    let rule = Map::new(vec![
+        ("source_port".into(), Value::Int(80)),
+        ("hostname".into(), Value::text(evil)),
+        ("path".into(), Value::text(evil)),
+        ("service".into(), Value::text(evil)),
+    ]);
+    let lb_config = Value::Map(Map::new(vec![("port_rules".into(), Value::list(vec![Value::Map(rule)]))]));
     let service = [
         ("uuid", Value::text(evil)),
         ("name", Value::text(evil)),
         ("stack_name", Value::text(evil)),
+        ("kind", Value::text("loadBalancerService")),
+        ("lb_config", lb_config),
         ("token", Value::text("hunter2")),
     ];
     let all = [object("container", &fields), object("host", &fields), object("service", &service)];
     let context = context(objects::read(all).0);
     let query = Query::parse("hosts", &format!("q={}", crate::query::part(&evil[..4])));
     let id = context.world.snapshot.services.keys().next().unwrap().clone();
+    let stack = serde_json::json!({
+        "name": evil, "revision": 1, "state": evil, "detail": evil, "subject": evil, "orphans": [evil],
+        "services": [{
+            "name": evil, "image": evil, "stage": evil, "why": evil, "wanted": 1, "good": 0, "waits": evil,
+            "units": [{ "id": evil, "host": evil, "state": evil, "why": evil, "is_wanted": true }],
+        }],
+    });
+    let stack = || serde_json::from_value::<Stack>(stack.clone()).unwrap();
     for page in [
+        stacks::stacks(Ok(Stacks { stacks: vec![stack()], warning: Some(evil.to_owned()) })),
+        stacks::stack(&context, Ok(stack())),
+        stacks::stack(&context, Err(evil.to_owned())),
         overview::overview(&context, &overview::Process::default()),
         hosts::hosts(&context, &query),
         hosts::host(&context, &query, evil),
