@@ -122,7 +122,9 @@ impl Placer {
     /// Notes that this scheduler goes on with a placement from here on.
     pub(crate) fn audit_take_over(&self, id: &Text, outcome: &str, now: Duration) {
         let known = self.with_any(now, |book| {
-            book.record(id).map(|record| (record.subject.clone(), answer_of(id.clone(), record, true)))
+            let record = book.record(id)?;
+            let subject = record.stack.as_ref().map_or_else(|| record.subject.clone(), |stack| stack.subject());
+            Some((subject, answer_of(id.clone(), record, true)))
         });
         let Some((subject, placement)) = known else { return };
         let hosts = placement.placements.iter().map(|unit| unit.host.name.clone()).collect();

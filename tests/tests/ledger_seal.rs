@@ -118,6 +118,43 @@ fn who_writes_the_ledger_in_etcd_without_its_key_has_nothing_started() {
 }
 
 #[test]
+fn no_old_value_of_a_stack_is_begun() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some(mut engines) = Engines::start(1, 10) else { return };
+    engines.mend();
+    let state = engines.files.path("state");
+    let mut scheduler = launch(&engines, &etcd, &state).start();
+    scheduler.ready();
+    let address = scheduler.address();
+    let stack = json!({ "services": [{ "service": "web", "image": "any" }] }).to_string();
+    let up = http::Request::new("PUT", "/v1/stacks/shop").content(stack).within(seconds(60)).ask(address);
+    assert_eq!(up.status, 200, "{}", up.text());
+    eventually("it runs", TAKEOVER, || (engines.count("start") == 1).then_some(()));
+    let key = format!("{PLACEMENTS}stacks%2Fshop");
+    let (_, created) = pair(&etcd, &key, 0).expect("it is in etcd");
+    let (first, _) = pair(&etcd, &key, created).expect("etcd has not forgotten it");
+    let down = http::Request::new("DELETE", "/v1/stacks/shop").within(seconds(60)).ask(address);
+    assert_eq!(down.status, 200, "{}", down.text());
+    eventually("it is gone", TAKEOVER, || pair(&etcd, &key, 0).is_none().then_some(()));
+
+    // Neither its own scheduler goes on with it,
+    etcd.put(&key, &first);
+    eventually("it is deleted", SOON, || pair(&etcd, &key, 0).is_none().then_some(()));
+    // nor another one that takes it over.
+    scheduler.kill();
+    etcd.put(&key, &first);
+    etcd.ask(
+        "kv/deleterange",
+        &json!({ "key": base64(SCHEDULERS), "range_end": base64("/berth/v1/ledger/schedulers0") }),
+    );
+    let mut second = launch(&engines, &etcd, &state).start();
+    second.ready();
+    eventually("it is deleted by the other one", TAKEOVER, || pair(&etcd, &key, 0).is_none().then_some(()));
+    assert_eq!(engines.count("start"), 1, "an old value was begun");
+}
+
+#[test]
 fn a_ledger_without_seals_is_believed_once_an_operator_has_sealed_it() {
     let Some(etcd) = Etcd::start(1) else { return };
     let hosts = json!({ "berth": 1, "hosts": [{ "name": "h0", "uuid": "uuid-0" }] });

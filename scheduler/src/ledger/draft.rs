@@ -162,7 +162,7 @@ impl EtcdMirror {
         }
         // No engine was asked before the second put, and what was put once may be an old value that was put again: it
         // ends, as does what was not written whole.
-        let growing = stored.growing || stored.put.is_first() && record.is_at_work();
+        let growing = stored.growing || stored.put.is_first() && record.is_acted_on();
         let value = EtcdRecord::new(&self.me, growing, id, record).written();
         part.puts.insert(key, self.sealed(id, stored.put.next(), value));
         if draft.takes(&part) { Step::Part(part) } else { Step::Later }
@@ -271,7 +271,7 @@ impl EtcdMirror {
         // As it stands before its seal.
         let hash = Self::hash(&whole[..whole.len().saturating_sub(1)]);
         // What is put once does not count as begun.
-        let counts = |stored: &MirroredRecord| !stored.put.is_first() || !record.is_at_work();
+        let counts = |stored: &MirroredRecord| !stored.put.is_first() || !record.is_acted_on();
         if new.is_empty() && dropped.is_empty() && stored.is_some_and(|stored| stored.hash == hash && counts(stored)) {
             return Step::Done;
         }

@@ -79,6 +79,12 @@ impl Record {
         self.replicas.iter().any(Replica::is_at_work)
     }
 
+    /// Whether engines are asked because of it. In etcd it then counts from its second put on: who saw the first one could put it
+    /// again when it is gone.
+    pub(crate) fn is_acted_on(&self) -> bool {
+        self.is_at_work() || self.stack.is_some()
+    }
+
     /// How many units have no place, as a response states it.
     ///
     /// Those that were given up are counted in `unplaced`; while the placement is removed, those that are gone already

@@ -117,6 +117,11 @@ async fn nobody_does_more_than_the_policy_says_of_the_token() {
         assert!(answer.body["expected"].as_str().unwrap().contains("--policy FILE"), "{answer:?}");
     }
     assert_eq!(place(&ci, "/v1/placements", &json!({"id": "b", "stack": "shop"})).await.status, 403);
+    let services = json!({"services": [{"service": "web", "image": "web"}]});
+    for (stack, status) in [("shop", 403), ("test", 200)] {
+        let plan = place(&ci, &format!("/v1/stacks/{stack}/plan"), &services).await;
+        assert_eq!(plan.status, status, "{plan:?}");
+    }
     assert_eq!(
         place(&ci, "/v1/placements", &json!({"id": "b", "stack": "test", "requested_host": "one"})).await.status,
         403
