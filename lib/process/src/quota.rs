@@ -1,6 +1,6 @@
 //! How many of something each client holds, and all of them together: pure.
 //!
-//! A client is an address, as for metadata. What one client takes is so missing to itself and not to the others.
+//! A client is an address, or a /64 of the Internet's IPv6 addresses. What one client takes is so missing to itself and not to the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -55,6 +55,19 @@ struct Held {
     places: Places,
 }
 
+/// As which address a client counts. A machine of the Internet has the whole /64 of its IPv6 address (RFC 6177, section 2);
+/// containers of one host share a /64 of private addresses, so each of these counts alone.
+pub fn counted_as(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address)
+            if !address.is_unique_local() && !address.is_unicast_link_local() && !address.is_loopback() =>
+        {
+            IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into())
+        }
+        address => address,
+    }
+}
+
 /// A place that a client holds; given back when dropped.
 #[derive(Debug)]
 pub struct Place {
@@ -70,7 +83,7 @@ impl Quota {
 
     /// One more place for this client; not when it, or all together, hold as many as they may.
     pub fn take(&self, client: IpAddr) -> Option<Place> {
-        let client = client.to_canonical();
+        let client = counted_as(client);
         let mut held = self.held();
         let own = held.by_client.get(&client).copied().unwrap_or_default();
         if held.total >= held.places.in_all || own >= held.places.per_client {
@@ -120,6 +133,21 @@ mod tests {
 
     fn client(number: u8) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))
+    }
+
+    #[test]
+    fn a_machine_with_many_addresses_is_one_client() {
+        for (one, other, same) in [
+            ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true),
+            ("2001:db8:0:1::1", "2001:db8:0:2::1", false),
+            ("fd00::1", "fd00::2", false),
+            ("fe80::1", "fe80::2", false),
+            ("::ffff:192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+        ] {
+            let [one, other] = [one, other].map(|text| counted_as(text.parse().unwrap()));
+            assert_eq!(one == other, same, "{one} {other}");
+        }
     }
 
     #[test]

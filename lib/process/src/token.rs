@@ -67,10 +67,10 @@ pub fn offered(path: &Path, name: &str) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// Fails if the file cannot be read, or holds no token, with a sentence.
+/// Fails if the file cannot be read, others can read or change it too, or it holds no token, with a sentence.
 pub fn read(path: &Path) -> Result<String, String> {
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("cannot read the token in {}: {error}", path.display()))?;
+    let read = platform::file::must_be_secret(path).and_then(|()| fs::read_to_string(path));
+    let text = read.map_err(|error| format!("cannot read the token in {}: {error}", path.display()))?;
     let token = text.trim();
     if is_token(token) {
         return Ok(token.to_owned());

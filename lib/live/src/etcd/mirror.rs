@@ -14,7 +14,7 @@ use model::{Defect, Map, Pool, Text};
 
 use super::keys::{self, Key, PartId, own_key};
 use super::part::{FOREIGN, PartChange};
-use super::reading::{self, Prepared, Put, Read, Reader, assembled, is_whole};
+use super::reading::{self, HOST_BYTES_MAX, Prepared, Put, Read, Reader, assembled, is_whole, too_much};
 use super::value::{self, Published};
 
 /// How long a host is shown after its key was seen to go.
@@ -44,6 +44,8 @@ struct Entry {
     mod_revision: i64,
     /// How often the key was put since it was last deleted.
     version: i64,
+    /// How long its last good value is.
+    bytes: usize,
     /// The last good value.
     value: Option<Map>,
     /// What is wrong with the value that it has now, which is rare.
@@ -61,6 +63,8 @@ struct Absent {
 #[derive(Default)]
 struct Part {
     entries: BTreeMap<Key, Entry>,
+    /// How long all values are.
+    bytes: usize,
     /// What was published of it last.
     shown: Option<Map>,
     defects: Vec<Defect>,
@@ -148,7 +152,7 @@ impl KeyMirror {
     }
 
     fn take_in(&mut self, read: Read, now: Duration, clock: Option<i64>) {
-        let Put { key, since, mod_revision, version, content } = match read {
+        let Put { key, since, mod_revision, version, bytes, content } = match read {
             Read::Ours(put) => put,
             Read::Empty if self.suspicious.is_some() => return self.confirm_empty(),
             Read::Empty => return,
@@ -163,9 +167,21 @@ impl KeyMirror {
             let problem = format!("a host has at most {ENTITIES_MAX} of them");
             return self.put_foreign(key.path().as_bytes(), problem);
         }
+        let bytes_before = part.entries.get(&key).map_or(0, |entry| entry.bytes);
+        let is_too_much = matches!(id, PartId::Host(_)) && part.bytes - bytes_before + bytes > HOST_BYTES_MAX;
+        if is_too_much && !part.entries.contains_key(&key) {
+            return self.put_foreign(key.path().as_bytes(), too_much());
+        }
         let known = part.entries.remove(&key);
         let before = known.and_then(|entry| entry.value);
-        let (value, defect) = match (content.value(&key, &mut self.pool), before) {
+        let content = if is_too_much {
+            Err(Defect::ignored(key.path(), too_much()))
+        } else {
+            content.value(&key, &mut self.pool)
+        };
+        let bytes = if content.is_ok() { bytes } else { bytes_before };
+        part.bytes = part.bytes - bytes_before + bytes;
+        let (value, defect) = match (content, before) {
             (Ok(value), Some(before)) => match value::flaw(&key, &value).filter(|_| value != before) {
                 Some(flaw) => {
                     let problem = format!("{flaw}; the last good value stays");
@@ -193,7 +209,7 @@ impl KeyMirror {
             }
         }
         let defect = defect.map(Box::new);
-        part.entries.insert(key, Entry { since, mod_revision, version, value, defect });
+        part.entries.insert(key, Entry { since, mod_revision, version, bytes, value, defect });
         let is_life = own && !matches!(id, PartId::Override(..));
         self.touched.insert(id);
         if is_life {
@@ -210,9 +226,18 @@ impl KeyMirror {
     pub(super) fn has_missed(&self, pair: &Pair) -> bool {
         let Some(key) = self.key(pair) else { return false };
         let Some(id) = key.part() else { return false };
-        let known = self.parts.get(&id).and_then(|part| part.entries.get(&key)).map_or(0, |entry| entry.version);
+        let entry = self.parts.get(&id).and_then(|part| part.entries.get(&key));
+        if entry.is_none() && self.is_beyond(&pair.key) {
+            return false;
+        }
+        let known = entry.map_or(0, |entry| entry.version);
         // The first one after a deletion is the first again.
         pair.version > 1 && pair.version != known + 1
+    }
+
+    /// Whether a key is left out, since its host has as much as it may.
+    fn is_beyond(&self, key: &[u8]) -> bool {
+        keys::path_of(&self.prefix, key).is_some_and(|path| self.foreign.contains_key(path))
     }
 
     /// A key was deleted, in this revision.
@@ -226,7 +251,8 @@ impl KeyMirror {
         if part.entries.get(&key).is_none_or(|entry| entry.mod_revision > revision) {
             return;
         }
-        part.entries.remove(&key);
+        let bytes = part.entries.remove(&key).map_or(0, |entry| entry.bytes);
+        part.bytes -= bytes;
         if key == own_key(&id) {
             match id {
                 // Only a person deletes these, which have no lease.
@@ -275,6 +301,7 @@ impl KeyMirror {
             let before = part.entries.len();
             part.entries.retain(|key, _| there.contains(key));
             if part.entries.len() != before {
+                part.bytes = part.entries.values().map(|entry| entry.bytes).sum();
                 self.touched.insert(id.clone());
             }
             if !again {
@@ -400,8 +427,7 @@ impl KeyMirror {
             let Ok(key) = Key::parse(path) else { continue };
             let Some(id) = key.part() else { continue };
             let entry = self.parts.get(&id).and_then(|part| part.entries.get(&key));
-            let beyond = || self.foreign.contains_key(path);
-            if entry.is_none_or(|entry| entry.mod_revision < pair.mod_revision) && !beyond() {
+            if entry.is_none_or(|entry| entry.mod_revision < pair.mod_revision) && !self.is_beyond(&pair.key) {
                 differing.insert(pair.key.clone());
             }
             there.insert(key);

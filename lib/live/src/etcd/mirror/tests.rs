@@ -283,6 +283,42 @@ fn a_broken_value_leaves_the_last_good_one() {
 }
 
 #[test]
+fn a_host_makes_nobody_hold_more_than_it_may_have() {
+    let mut scene = Scene::new();
+    let large = |name: &str, bytes: usize| format!(r#"{{"name":"{name}","note":"{}"}}"#, "x".repeat(bytes));
+    let part = HOST_BYTES_MAX / 20;
+    scene.host("a").container("a", "small");
+    for number in 0..19 {
+        scene.put(&format!("hosts/a/containers/c{number:02}"), &large(&format!("c{number:02}"), part - 20));
+    }
+    let shown = |scene: &mut Scene| {
+        let changes = scene.mirror.take();
+        let containers =
+            |document: &Map| document.get("containers").map_or(0, |list| list.as_list().map_or(0, <[_]>::len));
+        let defects: Vec<_> = changes.iter().flat_map(|change| &change.defects).map(ToString::to_string).collect();
+        let count = changes.iter().filter_map(|change| change.document.as_ref()).map(containers).max();
+        (count.unwrap_or_default(), defects)
+    };
+    assert_eq!(shown(&mut scene), (20, Vec::new()));
+    // Neither one more nor a longer one, by itself or in a list; others are unharmed.
+    scene.put("hosts/a/containers/more", &large("more", part)).put("hosts/b/host", r#"{"name":"b"}"#);
+    scene.put("hosts/a/containers/c00", &large("c00", 2 * part));
+    let (count, defects) = shown(&mut scene);
+    assert_eq!(count, 20);
+    assert!(defects.len() == 2 && defects.iter().all(|defect| defect.contains("at most 16 MiB")), "{defects:?}");
+    // What is left out is no change that was missed.
+    let mut again = scene.pair("hosts/a/containers/more", &large("more", part));
+    again.version = 2;
+    assert!(!scene.mirror.has_missed(&again));
+    scene.list(false);
+    let (count, defects) = shown(&mut scene);
+    assert!(count < 20 && defects.iter().any(|defect| defect.contains("at most 16 MiB")), "{count} {defects:?}");
+    // There is room again.
+    scene.delete("hosts/a/containers/c00").put("hosts/a/containers/last", &large("last", part / 2));
+    assert!(shown(&mut scene).1.iter().all(|defect| !defect.contains("last")));
+}
+
+#[test]
 fn what_belongs_to_nobody_is_reported_and_harms_nobody() {
     let mut scene = Scene::new();
     scene
