@@ -11,12 +11,12 @@ use model::printable::printable_json;
 use process::Failure;
 use serde_json::json;
 
-use crate::enroll::{Operator, Rights, invitation_key, invitations_with_user, on_the_way, revoke};
+use crate::enroll::{Operator, Rights, invitation_key, invitations_with_user, now, on_the_way, revoke, void};
 
 /// Remove from etcd what hosts and invitations left that are not there any more
 ///
 /// What hosts publish goes by itself; this is for the rest. Hosts that have joined since they were invited get new
-/// passwords on the way.
+/// passwords on the way; those that have not while their invitations were good cannot sign in any more.
 #[derive(clap::Args)]
 pub(crate) struct Prune {
     #[command(flatten)]
@@ -47,8 +47,8 @@ impl Prune {
         }
         self.operator.run(Rights::Root, async |client| {
             let pruned = prune(&client, self.dry_run).await?;
-            let invitations = self.invitations(&client).await?;
-            let mut text = self.text(&pruned, &invitations);
+            let (invitations, voided) = self.invitations(&client).await?;
+            let mut text = self.text(&pruned, &invitations, &voided);
             if !self.dry_run && !self.json {
                 text += &on_the_way(&client, None).await;
             }
@@ -56,25 +56,27 @@ impl Prune {
         })
     }
 
-    /// The invitations that are over, whose users are removed; none where this user may not know of users.
-    async fn invitations(&self, client: &EtcdClient) -> Result<Vec<String>, Failure> {
-        let mut over = Vec::new();
+    /// The invitations that are over, whose users are removed, and the hosts that have not joined by them, whose passwords are
+    /// void; none where this user may not know of users.
+    async fn invitations(&self, client: &EtcdClient) -> Result<(Vec<String>, Vec<String>), Failure> {
+        let (mut over, mut voided) = (Vec::new(), Vec::new());
         for id in invitations_with_user(client).await? {
             if client.get(invitation_key(&id).as_bytes()).await?.0.is_none() {
                 if !self.dry_run {
                     revoke(client, &id, true).await?;
+                    voided.extend(void(client, &id, now()).await?);
                 }
                 over.push(id);
             }
         }
-        Ok(over)
+        Ok((over, voided))
     }
 
-    fn text(&self, Pruned { keys, hosts, changed }: &Pruned, invitations: &[String]) -> String {
+    fn text(&self, Pruned { keys, hosts, changed }: &Pruned, invitations: &[String], voided: &[String]) -> String {
         if self.json {
             let keys: Vec<_> = keys.iter().map(|key| json!({ "key": key.key, "reason": key.reason })).collect();
             let report = json!({ "dry_run": self.dry_run, "removed": keys, "hosts": hosts, "changed": changed,
-                "invitations": invitations });
+                "invitations": invitations, "voided": voided });
             return printable_json(&format!("{report:#}\n"));
         }
         let what = if self.dry_run { "would be removed" } else { "removed" };
@@ -91,6 +93,12 @@ impl Prune {
             let _ = write!(text, ", {} invitations that are over", invitations.len());
         }
         text.push('\n');
+        for host in voided {
+            let _ = writeln!(
+                text,
+                "{host} has not joined while it was invited, and cannot any more; invite it again if it is to"
+            );
+        }
         text
     }
 }

@@ -79,7 +79,8 @@ fn a_changed_token_or_another_authority_leads_nowhere(world: &World) {
     assert!(!world.state("mitm").exists() && !world.path("mitm.env").exists());
     // Taken back it is void.
     let id = token.split('.').nth(1).unwrap();
-    assert!(world.told(&["invite", "--revoke", id]).contains("is void"));
+    let told = world.told(&["invite", "--revoke", id]);
+    assert!(told.contains("is void") && told.contains("the password of mitm"), "{told}");
     let ended = world.join("mitm", &file);
     assert!(ended.errors.contains("is not there any more"), "{}", ended.errors);
     assert!(world.operator(&["invite", "--revoke", id]).errors.contains("no invitation"));
@@ -470,8 +471,10 @@ fn an_expired_invitation_is_refused(world: &World, file: &Path) {
     assert!(ended.errors.contains("it expired, or was taken back"), "{}", ended.errors);
     assert!(!world.state("late").exists());
     assert_eq!(hosts(world)["late"]["state"], "expired");
-    // What is left of it is its user.
-    assert!(world.told(&["prune"]).contains("invitations that are over"));
+    // What is left of it is its user, and the password that it holds.
+    let told = world.told(&["prune"]);
+    assert!(told.contains("invitations that are over"), "{told}");
+    assert!(told.contains("late has not joined while it was invited"), "{told}");
     assert!(world.told(&["prune", "--dry-run"]).ends_with("hosts are there\n"));
 }
 

@@ -20,10 +20,10 @@ use super::folder::{self, Rights};
 use super::host_list::{self, LIST_MAX, Listed};
 use super::intent::IntentValue;
 use super::names::{
-    NewUser, add_users, each, host_key, host_name, invitation_key, new_host, new_joiner, revoke, user_of_host,
+    NewUser, add_users, each, host_key, host_name, invitation_key, new_host, new_joiner, revoke, user_of_host, void,
 };
 use super::operator::Operator;
-use super::outcome::{author, named, now, seconds, written};
+use super::outcome::{author, json as parsed, named, now, seconds, written};
 use super::script::{Script, ScriptOptions};
 use super::token::{AUTHORITY_MAX, Token, fingerprint};
 use super::{hosts, intent, rotate};
@@ -421,8 +421,17 @@ fn id_in(path: &Path) -> Result<Option<String>, Failure> {
 /// Takes an invitation back. A host that has joined by it stays.
 async fn take_back(client: &EtcdClient, id: &str) -> Result<String, Failure> {
     let users = client.has_users().await?;
+    let is_used =
+        client.get(invitation_key(id).as_bytes()).await?.0.is_some_and(|pair| !parsed(&pair.value)["used"].is_null());
     if revoke(client, id, users).await? {
-        Ok(format!("the invitation {id} is void\n"))
+        let mut text = format!("the invitation {id} is void\n");
+        if users
+            && !is_used
+            && let Some(host) = void(client, id, i64::MAX).await?
+        {
+            let _ = writeln!(text, "so is the password of {host}, which has not joined; invite it again if it is to");
+        }
+        Ok(text)
     } else {
         Err(format!("there is no invitation {id}; `agent invites` lists them").into())
     }

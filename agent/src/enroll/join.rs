@@ -183,8 +183,11 @@ impl Join {
         }
         let mut text =
             if before { format!("this machine is {host} already\n") } else { format!("this machine is {host} now\n") };
-        if let Some(Machine { id, address }) = &plan.replaced {
+        // One that does not publish any more may have left keys without a lease.
+        if plan.replaced.is_some() || self.takeover && !before {
             runtime.block_on(self.replace(&plan))?;
+        }
+        if let Some(Machine { id, address }) = &plan.replaced {
             let _ = writeln!(text, "it has the place of machine {id} (address {address})");
         }
         text += &self.start(host, &settings, before)?;

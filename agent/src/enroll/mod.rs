@@ -27,7 +27,7 @@ pub(crate) use hosts::{Hosts, Invites};
 pub(crate) use invite::Invite;
 pub(crate) use join::Join;
 pub(crate) use label::Label;
-pub(crate) use names::{host_name, invitation_key, invitations_with_user, revoke};
+pub(crate) use names::{host_name, invitation_key, invitations_with_user, revoke, void};
 pub(crate) use operator::Operator;
 pub(crate) use outcome::{finish, now, seconds, written};
 pub(crate) use remove::Remove;

@@ -4,6 +4,10 @@ use std::pin::pin;
 
 use etcd::{Access, EtcdClient, EtcdError, LEDGER, Span};
 use futures_util::{StreamExt as _, stream};
+use process::Failure;
+
+use super::intent;
+use super::seal::password;
 
 /// Where invitations are: outside of every cluster's prefix, since each host reads that.
 pub(crate) const INVITATIONS: &str = "/berth/join/v1/";
@@ -151,6 +155,28 @@ pub(crate) async fn revoke(client: &EtcdClient, id: &str, users: bool) -> Result
         there |= client.delete_role(&name).await?;
     }
     Ok(there)
+}
+
+/// Gives the host of an invitation that is over a password that nobody knows, unless it has joined: its first one is in the
+/// invitation, and etcd's history still has that for its holder. Returns the host whose password is void.
+///
+/// A host that has joined and does not run now cannot be told from one that never came: it is invited again. What is good after
+/// `moment`, in seconds since 1970, is left alone: it may be in the making.
+pub(crate) async fn void(client: &EtcdClient, id: &str, moment: i64) -> Result<Option<String>, Failure> {
+    for (host, said) in intent::all(client).await? {
+        let until = said.invited("until").and_then(live::moment::read);
+        if said.invited("id") != Some(id) || said.rotated().is_some() || until.is_none_or(|until| until > moment) {
+            continue;
+        }
+        let key = host_key(&client.options().prefix, &host, "host");
+        let user = user_of_host(&host);
+        if client.get(key.as_bytes()).await?.0.is_some() || !client.has_user(&user).await? {
+            continue;
+        }
+        client.put_user(&user, &password()?).await?;
+        return Ok(Some(host));
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
