@@ -155,7 +155,7 @@ mod tests {
         };
         let env_file = vec![file("one", "A=1\nB=1\nC=1\nPATH=of the file\n"), file("two", "B=2\nC=2\n")];
         let set = vec![("C".to_owned(), "3".to_owned())];
-        let variables = VariableArgs { set, env_file }.read().unwrap();
+        let Ok(variables) = VariableArgs { set, env_file }.read() else { panic!("they are right") };
         for (name, value) in [("A", "1"), ("B", "2"), ("C", "3"), ("PATH", "of the file")] {
             assert_eq!(variables.get(name).as_deref(), Some(value), "{name}");
         }

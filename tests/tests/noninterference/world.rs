@@ -176,7 +176,10 @@ impl World {
     fn evict(&mut self, seed: u64) {
         // Dice of its own, so that all else of a world stays as it was.
         let mut dice = Dice::new(!seed);
-        let host = RED[dice.below(2)];
+        // Not of the host that is asked: what does not run there leaves its own name, without a service, to the newest container
+        // elsewhere (docs/security.md, "Who may write what in etcd").
+        let Some(asked) = self.asked else { return };
+        let host = if asked == RED[0] { RED[1] } else { RED[0] };
         let keys = self.said[host].1.keys();
         let uuids: Vec<_> = keys.filter_map(|key| key.split_once("containers/")).map(|(_, uuid)| uuid).collect();
         let uuid = uuids[dice.below(uuids.len())].to_owned();

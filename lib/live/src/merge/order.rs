@@ -182,7 +182,7 @@ impl<'c> Order<'c> {
         let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));
         let loses =
             |said: &&Said<Service>| said.claim.entity.members().iter().any(|uuid| self.is_evicted(&said.part, uuid));
-        let is_whole = self.evicted.is_empty() || !claims.iter().any(|said| loses(said));
+        let is_whole = self.evicted.is_empty() || !claims.iter().any(loses);
         if claims.len() == 1 && stack.is_none() && containers.contested.is_empty() && is_whole {
             return Some(spoken);
         }

@@ -76,7 +76,7 @@ fn an_evicted_container_is_stopping_and_a_member_of_nothing_whatever_its_host_sa
     let evict = |cluster: &mut Cluster, key: &str| set(cluster, key, r#"{"berth": 1, "placement": "web-1"}"#);
     evict(&mut cluster, "evicted/a/a-1");
     assert_eq!(members(&mut cluster), ["a-2", "b-3", "c-4"]);
-    assert_eq!(shown(&mut cluster), ["a-1 stopping", "a-2 ", "b-3 ", "c-4 "]);
+    assert_eq!(shown(&mut cluster), ["a-1 stopping", "a-2 running", "b-3 running", "c-4 running"]);
     let scale = |cluster: &mut Cluster| cluster.snapshot().services.values().next().unwrap().fields().int("scale");
     assert_eq!(scale(&mut cluster), Some(3));
     // Another host's of that name, and what is not there, are none of it.
@@ -98,7 +98,7 @@ fn an_evicted_container_is_stopping_and_a_member_of_nothing_whatever_its_host_sa
         set(&mut cluster, key, "");
     }
     assert_eq!(members(&mut cluster), all);
-    assert_eq!(shown(&mut cluster), ["a-1 ", "a-2 ", "b-3 ", "c-4 "]);
+    assert_eq!(shown(&mut cluster), ["a-1 running", "a-2 running", "b-3 running", "c-4 running"]);
     // Of one host alone, whose service is then empty.
     for name in ["b", "c"] {
         cluster.forget(&format!("hosts/{name}").into());

@@ -118,7 +118,7 @@ impl Evictions {
         for step in steps(&wanted, &there, as_of) {
             match step {
                 Step::Put(eviction, id) => self.put(eviction, &id).await?,
-                Step::Delete(eviction, revision) => self.delete(eviction, revision).await?,
+                Step::Delete(eviction, revision) => self.delete(&eviction, revision).await?,
             }
         }
         Ok(())
@@ -174,21 +174,21 @@ impl Evictions {
     }
 
     /// Deletes a key that no placement wants, once its host does not publish the container any more.
-    async fn delete(&mut self, eviction: Eviction, revision: i64) -> Result<(), EtcdError> {
+    async fn delete(&mut self, eviction: &Eviction, revision: i64) -> Result<(), EtcdError> {
         let SyncContext { client, keys, .. } = self.context.clone();
         let key = keys.of(&Key::Evicted(eviction.clone())).into_bytes();
         let since = *self.unclaimed.entry(eviction.clone()).or_insert_with(Instant::now);
         let mut compare = vec![Compare::unchanged(key.clone(), revision)];
         let is_late = since.elapsed() >= UNCLAIMED;
         if is_late {
-            let Eviction { host, container } = &eviction;
+            let Eviction { host, container } = eviction;
             warn!(%host, %container, "no placement has it any more, and it is still there: it is shown again");
         } else {
-            compare.push(Compare::absent(keys.published(&eviction).into_bytes()));
+            compare.push(Compare::absent(keys.published(eviction).into_bytes()));
         }
         let outcome = client.txn(Txn { compare, success: vec![Op::Delete(key)], failure: Vec::new() }).await;
         match outcome {
-            Ok(outcome) if outcome.succeeded => drop(self.unclaimed.remove(&eviction)),
+            Ok(outcome) if outcome.succeeded => drop(self.unclaimed.remove(eviction)),
             Ok(_) => {}
             // A role made by hand may not read what hosts publish: then the time decides.
             Err(EtcdError::Refused(why)) if is_denied(&why) && !is_late => {}
