@@ -123,7 +123,7 @@ impl Server {
         let last_logs = options.last_logs();
         let access = EngineAccess { certificates, resolver, registries, sweep_after, last_logs };
         let starter = Starter::new(placer.clone(), clock, access);
-        Metrics::register_actions(registry, starter.actions());
+        Metrics::register_actions(registry, &starter);
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));
         let bodies = Arc::new(Semaphore::new(BODIES_MAX / BODY_PIECE));
         let names = options.api_names.clone();

@@ -21,6 +21,7 @@ mod rm;
 mod run;
 mod stack;
 mod terminal;
+mod variables;
 
 use std::fmt;
 use std::process::ExitCode;

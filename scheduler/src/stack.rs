@@ -7,6 +7,7 @@
 
 mod act;
 mod ahead;
+pub(crate) mod counts;
 mod keeper;
 pub(crate) mod memory;
 pub(crate) mod preview;

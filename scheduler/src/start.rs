@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use engine::{Certificates, Endpoint, EngineError};
 use model::Text;
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -120,6 +121,8 @@ pub(crate) struct Starter {
     pub(crate) stack_memory: Mutex<Memory>,
     /// Says that a stack is to be looked at.
     pub(crate) stacks_changed: Notify,
+    /// How many units were evicted from hosts that were gone.
+    pub(crate) evictions: Counter,
     /// How many engines were asked whether they are there.
     pinged: AtomicUsize,
     /// What was done about containers that failed.
@@ -143,6 +146,7 @@ impl Starter {
             strangers: Mutex::default(),
             stack_memory: Mutex::default(),
             stacks_changed: Notify::new(),
+            evictions: Counter::default(),
             pinged: AtomicUsize::new(0),
             actions: HealthActions::default(),
             tasks: TaskTracker::new(),

@@ -31,6 +31,10 @@ fn placed(address: std::net::SocketAddr, id: &str) -> Value {
     if answer.status == 200 { answer.value() } else { Value::Null }
 }
 
+fn stack(address: std::net::SocketAddr) -> Value {
+    http::get("/v1/stacks/shop").within(seconds(10)).ask(address).value()
+}
+
 fn start(address: std::net::SocketAddr, id: &str) -> String {
     let request = json!({ "id": id, "image": "any", "start": true }).to_string();
     let answer = http::post("/v1/placements", request).within(seconds(60)).ask(address);
@@ -48,7 +52,15 @@ fn an_emptied_etcd_gets_back_what_was_in_it_and_nothing_is_started_twice() {
     let launch = || engines.scheduler().with("--ledger-etcd", etcd.urls()).with("--state-dir", &state);
     let mut scheduler = launch().start();
     scheduler.ready();
-    let container = start(scheduler.address(), "web");
+    let address = scheduler.address();
+    let container = start(address, "web");
+    let shop = json!({ "services": [{ "service": "web", "image": "any", "count": 1 }] }).to_string();
+    let wanted = http::Request::new("PUT", "/v1/stacks/shop").content(shop).within(seconds(60)).ask(address);
+    assert_eq!(wanted.status, 200, "{}", wanted.text());
+    eventually("its unit is started", TAKEOVER, || {
+        (engines.count("start") == 2 && stack(address)["services"][0]["units"][0]["state"] != "starting").then_some(())
+    });
+    let unit = stack(address)["services"][0]["units"][0]["id"].clone();
     for (key, value) in [("documents/shop", r#"{"berth":1}"#), ("intents/h9", r#"{"state":"draining"}"#)] {
         etcd.put(&format!("/berth/v1/{key}"), value);
     }
@@ -99,8 +111,10 @@ fn an_emptied_etcd_gets_back_what_was_in_it_and_nothing_is_started_twice() {
     let address = scheduler.address();
     let same = || placed(address, "web")["placements"][0]["containers"][0]["container"] == json!(container);
     eventually("the placement is there again", TAKEOVER, || same().then_some(()));
+    let shop = stack(address);
+    assert_eq!((&shop["revision"], &shop["services"][0]["units"][0]["id"]), (&json!(1), &unit), "{shop:#}");
     start(address, "next");
-    assert_eq!((engines.count("create"), engines.count("start")), (2, 2), "the first one was started again");
+    assert_eq!((engines.count("create"), engines.count("start")), (3, 3), "something was started again");
     let removed = http::Request::new("DELETE", "/v1/placements/web").within(seconds(60)).ask(address);
     assert_eq!(removed.status, 200, "{}", removed.text());
 }

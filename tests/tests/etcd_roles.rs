@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
-use etcd::Access;
+use etcd::{Access, PREFIX, Span};
 use model::network_key::SUBNET_LABEL;
 use network::registry::{self, Claimant};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use crate::users::{A, B, HOLDER, READER, SCHEDULER, Users, user_of};
 /// A row of the table of docs/security.md, a key of it with a harmless value, and all that may write it.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-const ROWS: [Row; 32] = [
+const ROWS: [Row; 33] = [
     (
         "`documents/NAME`",
         "documents/d",
@@ -60,6 +60,7 @@ const ROWS: [Row; 32] = [
     (VOTES, "health/a/b/u1", "{}", &[A]),
     (VOTES, "votes/b/a/u2", "{}", &[B]),
     (VOTES, "health/b/a/u2", "{}", &[B]),
+    ("`evicted/HOST/ID`", "evicted/b/gone", r#"{"berth": 1, "placement": "p"}"#, &[SCHEDULER]),
     (INVITATION, "/berth/join/v1/ID", "{}", &[ROOT, HOLDER]),
     (INVITATION, "/berth/join/v1/another", "{}", &[ROOT]),
     ("`ledger/placements/ID`", "ledger/placements/p", "{}", &[SCHEDULER]),
@@ -242,6 +243,48 @@ fn what_no_role_has_is_granted_by_hand() {
             Err(part) => assert!(ended.code == Some(1) && ended.errors.contains(part), "{user}: {}", ended.errors),
         }
     }
+}
+
+/// A scheduler whose role is of an earlier release says what it lacks and how it gets that, and works meanwhile.
+#[test]
+fn a_scheduler_without_the_right_to_evict_says_how_to_get_it() {
+    let Some(etcd) = EtcdWithUsers::start() else { return };
+    let users = Users::invited(&etcd);
+    let evictions = Span::of_prefix(format!("{PREFIX}evicted/").as_bytes());
+    users.runtime.block_on(users.client(ROOT).forbid(&user_of("s"), &evictions)).unwrap();
+    let cluster = etcd.folder().join("cluster.json");
+    fs::write(&cluster, r#"{"hosts": [{"name": "a"}]}"#).unwrap();
+    let warned = |expected: bool| {
+        let mut scheduler = Launch::scheduler()
+            .with("--source", format!("file:{}", cluster.display()))
+            .with("--state-dir", etcd.folder().join("scheduler"))
+            .with("--ledger-etcd", format!("https://{}", etcd.address()))
+            .with("--etcd-ca", etcd.file("ca.pem"))
+            .with("--etcd-cert", etcd.file("operator/cert.pem"))
+            .with("--etcd-key", etcd.file("operator/key.pem"))
+            .with("--etcd-user", user_of("s"))
+            .with("--etcd-password-file", &users.password_file)
+            .start();
+        scheduler.ready();
+        let admin = scheduler.admin();
+        if !expected {
+            // By then it has asked for its rights.
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        }
+        let warning = eventually("it knows its rights", SOON, || {
+            let told = http::get("/readyz").ask(admin).value();
+            assert_eq!(told["ready"], true, "{told}");
+            let warning = told["warnings"]["evictions"].as_str().unwrap_or_default().to_owned();
+            (warning.is_empty() != expected).then_some(warning)
+        });
+        assert!(!expected || warning.contains("agent invite HOST --again --role host,scheduler"), "{warning}");
+        scheduler.stop();
+    };
+    warned(true);
+    let again = etcd.command(&["invite", "s", "--again", "--role", "host,scheduler"]);
+    assert_eq!(again.code, Some(0), "{}", again.errors);
+    users.set_password(&user_of("s"));
+    warned(false);
 }
 
 /// The first cells of the table of who may write what.

@@ -209,3 +209,83 @@ fn a_ledger_without_seals_is_believed_once_an_operator_has_sealed_it() {
     let again = seal(&[]);
     assert!(again.output.contains("garbage") && !again.output.contains("old"), "{}", again.output);
 }
+
+/// The finding of the placements, for what should run: it would be started again and again.
+#[test]
+fn a_stack_that_others_wrote_is_reported_and_never_begun() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some(mut engines) = Engines::start(1, 10) else { return };
+    engines.mend();
+    let state = engines.files.path("state");
+    let mut scheduler = launch(&engines, &etcd, &state).start();
+    scheduler.ready();
+    let address = scheduler.address();
+    let ask = |address: SocketAddr, method: &'static str, path: &str, body: &Value| {
+        http::Request::new(method, path).content(body.to_string()).within(seconds(60)).ask(address)
+    };
+    let shop = json!({ "services": [{ "service": "web", "image": "any", "count": 1 }] });
+    let put = ask(address, "PUT", "/v1/stacks/shop", &shop);
+    assert_eq!(put.status, 200, "{}", put.text());
+    eventually("its unit is started", SOON, || (engines.count("start") == 1).then_some(()));
+    let key = format!("{PLACEMENTS}stacks%2Fshop");
+    let (one, _) = pair(&etcd, &key, 0).expect("it is in etcd");
+    assert!(one.contains("seal"), "{one}");
+    let unreadable = |address: SocketAddr, name: &str| {
+        let why = eventually("it is reported", SOON, || {
+            let told = http::get(format!("/v1/stacks/{name}")).within(seconds(10)).ask(address);
+            Some(told.text()).filter(|text| text.contains("cannot be read"))
+        });
+        assert!(why.contains("seal") && why.contains(&format!("stacks/{name}")), "{why}");
+        let (status, state, _) = told(address, &format!("stacks%2F{name}"));
+        assert_eq!((status, &*state), (200, "unreadable"), "{name}");
+    };
+    // Another stack, which nobody has sealed.
+    let evil = one.replace("shop", "evil").replace("\"any\"", "\"bad\"");
+    etcd.put(&format!("{PLACEMENTS}stacks%2Fevil"), &evil);
+    unreadable(address, "evil");
+    // Nor can it be had under that name before it is deleted.
+    let put = ask(address, "PUT", "/v1/stacks/evil", &shop);
+    assert!(put.status == 409 && put.text().contains("rm --force"), "{}", put.text());
+
+    // An old value while its scheduler runs: that knows better, and writes it again.
+    let scaled = ask(address, "POST", "/v1/stacks/shop/scale", &json!({ "web": 0 }));
+    assert_eq!(scaled.status, 200, "{}", scaled.text());
+    let units = |address: SocketAddr| {
+        let told = http::get("/v1/stacks/shop").within(seconds(10)).ask(address).value();
+        told["services"][0]["units"].as_array().map(Vec::len)
+    };
+    eventually("its unit is removed", SOON, || (units(address) == Some(0)).then_some(()));
+    etcd.put(&key, &one);
+    eventually("it is written again", SOON, || {
+        let (now, _) = pair(&etcd, &key, 0)?;
+        (now != one && now.contains("\"scale\":0")).then_some(())
+    });
+    assert_eq!((units(address), engines.count("start")), (Some(0), 1));
+
+    // An old value, and one that is damaged, when another scheduler takes it over.
+    for value in [&*one, "{"] {
+        scheduler.kill();
+        etcd.put(&key, value);
+        etcd.ask(
+            "kv/deleterange",
+            &json!({ "key": base64(SCHEDULERS), "range_end": base64("/berth/v1/ledger/schedulers0") }),
+        );
+        scheduler = launch(&engines, &etcd, &state).start();
+        scheduler.ready();
+        let address = scheduler.address();
+        unreadable(address, "shop");
+        let down = ask(address, "DELETE", "/v1/stacks/shop", &Value::Null);
+        assert_eq!(down.status, 409, "{}", down.text());
+        assert_eq!(pair(&etcd, &key, 0).expect("it is left alone").0, value);
+    }
+    let address = scheduler.address();
+    assert_eq!((engines.count("create"), engines.count("start")), (1, 1), "somebody believed what others wrote");
+    for name in ["evil", "shop"] {
+        let given_up = ask(address, "DELETE", &format!("/v1/placements/stacks%2F{name}?force=true"), &Value::Null);
+        assert_eq!(given_up.status, 200, "{}", given_up.text());
+    }
+    let put = ask(address, "PUT", "/v1/stacks/shop", &shop);
+    assert_eq!(put.status, 200, "{}", put.text());
+    eventually("its unit is started", SOON, || (engines.count("start") == 2).then_some(()));
+}

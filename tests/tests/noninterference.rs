@@ -268,8 +268,11 @@ impl<'w> Etcd<'w> {
         Self { world, follower: Follower::new(own), blue: BTreeMap::new() }
     }
 
-    /// What operators and red write.
+    /// What operators, schedulers and red write.
     fn honest(&mut self) {
+        for path in &self.world.evicted {
+            self.follower.put(path.as_bytes(), br#"{"berth": 1, "placement": "p"}"#);
+        }
         for (name, document) in &self.world.documents {
             self.follower.put(format!("documents/{name}").as_bytes(), document.to_string().as_bytes());
         }

@@ -165,6 +165,41 @@ fn files_of_requests_and_compose_files_are_placed() {
     assert!(!world.ask(&["ps"]).output.contains("five"));
 }
 
+/// `up` of this file, with these words more.
+fn up<'w>(file: &'w str, words: &[&'w str]) -> Vec<&'w str> {
+    [&["up", file, "--stack", "mall", "--detach"][..], words].concat()
+}
+
+#[test]
+fn variables_of_a_file_are_set_by_words_before_files_and_wrong_ones_are_named() {
+    let world = World::new();
+    let compose = world.file("compose.yml", "services:\n  web: {image: '${REPO}:${TAG:-none}'}\n");
+    let (one, two) = (world.file("one.env", "REPO=web\nTAG=1\n"), world.file("two.env", "# newer\nTAG='2'\n"));
+    let bad = world.file("bad.env", "REPO=web\nhunter2\n");
+    for (words, image) in [
+        (&["--set", "REPO=shop"][..], "shop:none"),
+        (&["--env-file", &one], "web:1"),
+        (&["--env-file", &one, "--env-file", &two], "web:2"),
+        (&["--env-file", &one, "--set", "TAG=3", "--set", "REPO=shop"], "shop:3"),
+    ] {
+        world.check(&up(&compose, words), 0, &["mall is"]);
+        let shown = world.check(&["stacks", "mall", "--json"], 0, &[]).output;
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["services"][0]["image"], image, "{words:?}");
+    }
+    for (words, parts) in [
+        (&[][..], &["compose.yml", "variable REPO is not set"][..]),
+        (&["--set", "REPO"], &["no = in it", "KEY=VALUE"]),
+        (&["--set", "1=x"], &["found \"1\""]),
+        (&["--env-file", &bad], &["bad.env, line 2: no = in it"]),
+        (&["--env-file", "/no/such/file"], &["/no/such/file"]),
+    ] {
+        let ended = world.check(&up(&compose, words), 2, parts);
+        assert!(!ended.errors.contains("hunter2"), "{}", ended.errors);
+        world.check(&[&["plan", &compose, "--stack", "mall"][..], words].concat(), 2, parts);
+    }
+}
+
 #[test]
 fn wrong_arguments_and_a_scheduler_that_is_away_are_told() {
     let world = World::new();

@@ -6,11 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::battery::is_long;
 use tests::docker_hosts::DockerHosts;
+use tests::etcd::base64;
+use tests::namespace::command;
 use tests::service::Ended;
 use tests::{Executable, Launch, Service, eventually, tell};
 
@@ -146,6 +150,52 @@ impl World {
         self.hosts.engines[host].docker(&["rm", "--force", "own"]);
     }
 
+    /// A network of that name on each host, whose addresses all hosts reach.
+    fn join(&self) {
+        for (host, engine) in self.hosts.engines.iter().enumerate() {
+            let range = format!("172.30.{}.0/24", host + 1);
+            let routed = ["network", "create", "--label", "io.berth.network.routed=true"];
+            engine.docker(&[&routed[..], &["--subnet", &range, "front"]].concat());
+        }
+    }
+
+    /// The addresses of the containers on that network that run on a host.
+    fn addresses(&self, host: usize) -> BTreeSet<String> {
+        let engine = &self.hosts.engines[host];
+        let running = engine.docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=shop"]);
+        let address = |id: &str| {
+            let form = "{{.NetworkSettings.Networks.front.IPAddress}}";
+            engine.docker(&["inspect", "--format", form, id]).trim().to_owned()
+        };
+        running.lines().map(address).collect()
+    }
+
+    /// What a host answers for the service: its addresses, and its members' names in metadata. Nothing while its agent is away.
+    fn answers(&self, host: usize) -> (BTreeSet<String>, BTreeSet<String>) {
+        let asked = |words: &[&str]| {
+            let mut command = command(Some(&self.hosts.switch.hosts[host]), words[0]);
+            let output = command.args(&words[1..]).stderr(Stdio::null()).output().unwrap();
+            if output.status.success() { String::from_utf8_lossy(&output.stdout).into_owned() } else { String::new() }
+        };
+        let (at, port) = DNS.split_once(':').unwrap();
+        let server = format!("@{at}");
+        let dig = ["dig", "+short", "+time=1", "+tries=1", &server, "-p", port, "web.shop.rancher.internal"];
+        let path = format!("http://{METADATA}/latest/stacks/shop/services/web/containers");
+        let members = asked(&["curl", "-s", "-m", "2", "-H", "Accept: application/json", &path]);
+        let members: Value = serde_json::from_str(&members).unwrap_or_default();
+        let name = |member: &Value| member["name"].as_str().or(member.as_str()).map(str::to_owned);
+        let members = members.as_array().into_iter().flatten().filter_map(name).collect();
+        (asked(&dig).lines().filter(|line| !line.starts_with(';')).map(str::to_owned).collect(), members)
+    }
+
+    /// The keys of evictions, behind the prefix.
+    fn evictions(&self) -> Vec<String> {
+        let range = json!({"key": base64("/berth/v1/evicted/"), "range_end": base64("/berth/v1/evicted0")});
+        let all = self.hosts.etcd.ask("kv/range", &range);
+        let keys = all["kvs"].as_array().into_iter().flatten();
+        keys.map(|pair| tests::etcd::text(&pair["key"]).replace("/berth/v1/", "")).collect()
+    }
+
     fn becomes(&mut self, number: usize, state: &str) -> Value {
         let (mut last, address) = (Value::Null, self.address(number));
         let found = eventually(&format!("the stack is {state}"), LIMIT, || {
@@ -267,8 +317,9 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     eventually("schedulers know both hosts", LIMIT, || {
         (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2).then_some(())
     });
+    world.join();
     let services = "[{service: web, stack: shop, image: box, count: 2, dead_after: 3, stop_timeout: 1, update: {monitor: 1}, \
-                    command: [/bin/busybox, sleep, '3600']}]\n";
+                    network: front, command: [/bin/busybox, sleep, '3600']}]\n";
     let file = world.file("web.yml", services);
     let up = world.ask(0, &["up", &file, "--stack", "shop"]);
     assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
@@ -277,6 +328,14 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
         containers.iter().filter(|(own, ..)| *own == host).count()
     };
     assert_eq!((on(&before, 0), on(&before, 1)), (1, 1), "{before:?}");
+    let both: BTreeSet<String> = [0, 1].iter().flat_map(|host| world.addresses(*host)).collect();
+    for host in [0, 1] {
+        eventually("both units have the name", LIMIT, || (world.answers(host).0 == both).then_some(()));
+        assert_eq!(world.answers(host).1.len(), 2, "{:?}", world.answers(host));
+    }
+    assert_eq!(world.evictions(), Vec::<String>::new());
+    let stays = world.addresses(0);
+    let old = (world.addresses(1), before.iter().find(|(host, ..)| *host == 1).unwrap().1.clone());
 
     // The second host is cut off: its engine hangs, and its agent and scheduler are gone. Its container runs on.
     world.kill(1);
@@ -295,14 +354,56 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     let here = world.hosts.engines[0].docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=shop"]);
     assert_eq!(here.lines().count(), 2, "once");
 
-    // It comes back: its old copy ends, the new one stays.
+    // All hosts know that its copy has been replaced.
+    let evictions = world.evictions();
+    assert!(evictions.len() == 1 && evictions[0].starts_with("evicted/host-2/"), "{evictions:?}");
+    let new = world.addresses(0);
+    eventually("names lead to the new ones", LIMIT, || (world.answers(0).0 == new).then_some(()));
+
+    // It comes back while no scheduler is there to remove its copy: that runs on, and nothing leads to it.
+    world.kill(0);
     let kept = world.hosts.engines[0].docker(&["ps", "--quiet", "--no-trunc", "--filter", "label=io.berth.stack=shop"]);
     world.hosts.engines[1].go_on();
     world.start_agent(1);
+    let (is_over, mut seen) = (AtomicBool::new(false), 0);
+    let watched = &world;
+    let seen = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for host in [0, 1] {
+                    let (addresses, members) = watched.answers(host);
+                    // The host that comes back knows what was before its death until etcd has answered it.
+                    let has_old = !addresses.is_disjoint(&old.0) || members.contains(&old.1);
+                    let has_new = addresses.difference(&stays).any(|address| new.contains(address));
+                    assert!(!has_old || host == 1 && !has_new, "host {host}: {addresses:?} {members:?}, {:?}", old.0);
+                    assert!(addresses.len() <= 2 && members.len() <= 2, "host {host}: {addresses:?} {members:?}");
+                    seen += usize::from(addresses.len() == 2);
+                }
+            }
+            seen
+        });
+        eventually("the host that is back knows the others", LIMIT, || {
+            (watched.answers(1).0 == new || looking.is_finished()).then_some(())
+        });
+        std::thread::sleep(Duration::from_secs(2));
+        is_over.store(true, Ordering::Relaxed);
+        looking.join().unwrap()
+    });
+    tell(&format!("{seen} answers, and none led to the old copy"));
+    assert_eq!(world.addresses(1), old.0, "it runs");
+    for host in [0, 1] {
+        let (addresses, members) = world.answers(host);
+        assert!(addresses == new && !members.contains(&old.1), "host {host}: {addresses:?} {members:?}");
+    }
+    world.run(0);
     eventually("its old copy is removed", LIMIT, || (on(&world.containers(true), 1) == 0).then_some(()));
     let now = world.hosts.engines[0].docker(&["ps", "--quiet", "--no-trunc", "--filter", "label=io.berth.stack=shop"]);
     assert_eq!(now, kept);
     let units = world.running_units();
     assert!(units.len() == 2 && units.values().all(|count| *count == 1), "{units:?}");
+    eventually("its key is gone", LIMIT, || world.evictions().is_empty().then_some(()));
+    for host in [0, 1] {
+        assert_eq!(world.answers(host).0, new);
+    }
     world.told(0, &["down", "shop"]);
 }

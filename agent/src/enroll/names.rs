@@ -127,6 +127,7 @@ pub(crate) fn new_host(prefix: &str, host: &str, scheduler: bool, password: &str
     if scheduler {
         let ledger = Span::of_prefix(format!("{prefix}{LEDGER}").as_bytes());
         permits.push((Access::ReadWrite, ledger));
+        permits.push((Access::Write, Span::of_prefix(format!("{prefix}evicted/").as_bytes())));
     }
     NewUser { name: user_of_host(host), password: password.to_owned(), permits }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Cluster {
     network_keys: Table<NetworkKey>,
     subnets: Subnets,
     overrides: Overrides,
+    /// Containers whose place another one has, as schedulers say, with their hosts' names: they are members of nothing.
+    evicted: HashMap<Text, BTreeSet<Text>>,
     /// The environment while no part is this host's, and whether it is known.
     environment: (Option<Map>, bool),
     /// Whether [`Cluster::disputes`] may be others than before.
@@ -97,6 +99,10 @@ impl Cluster {
             self.overrides.set(&checker, &about, Some(document));
             return Ok(Vec::new());
         }
+        if let Some(about) = evicted(part) {
+            self.set_evicted(about, true);
+            return Ok(Vec::new());
+        }
         Ok(self.take_in(part, Resolved::of(part, document)?))
     }
 
@@ -124,6 +130,9 @@ impl Cluster {
         if let Some((checker, about)) = overridden(part) {
             return self.overrides.set(&checker, &about, None);
         }
+        if let Some(about) = evicted(part) {
+            return self.set_evicted(about, false);
+        }
         self.replace(part, Part::default());
         self.parts.remove(part);
         self.environment.1 = false;
@@ -147,6 +156,7 @@ impl Cluster {
             reserved,
             subnets,
             overrides,
+            evicted,
             containers,
             services,
             stacks,
@@ -154,7 +164,7 @@ impl Cluster {
             networks,
             ..
         } = self;
-        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets };
+        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets, evicted };
         let whole_stacks = stacks.whole(|_, claims| order.stack(claims).into_iter().collect());
         if std::mem::take(&mut stacks.renamed) {
             services.touch_all();
@@ -166,7 +176,7 @@ impl Cluster {
             same.cloned().unwrap_or(own)
         });
         let (stacks, hosts) = (&*stacks, &*hosts);
-        let is_plain = hosts.contested.is_empty() && containers.contested.is_empty();
+        let is_plain = hosts.contested.is_empty() && containers.contested.is_empty() && evicted.is_empty();
         let whole_containers = containers.whole(|all, claims| {
             let container = |said: &Said<Container>| {
                 if is_plain { said.claim.entity.clone() } else { order.container(all, &hosts.claims, said) }
@@ -195,8 +205,8 @@ impl Cluster {
         if !std::mem::take(&mut self.disputed) {
             return None;
         }
-        let Self { local, owners, intents, reserved, subnets, .. } = &*self;
-        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets };
+        let Self { local, owners, intents, reserved, subnets, evicted, .. } = &*self;
+        let order = Order { local: local.as_ref(), owners, intents, reserved, subnets, evicted };
         let mut found: HashMap<Text, Vec<Defect>> = HashMap::new();
         let mut add = |part: &Text, defect: Defect| {
             let defects = found.entry(part.clone()).or_default();
@@ -252,6 +262,28 @@ impl Cluster {
             self.intents.remove(&host);
         } else {
             self.intents.insert(host, intent);
+        }
+    }
+
+    /// What its host says of the container, and of the services that have it there, is to be merged again.
+    fn set_evicted(&mut self, about: About, is_evicted: bool) {
+        let Self { local, parts, containers, services, .. } = self;
+        let own = local.as_ref().filter(|local| host_of(local) == Some(&*about.owner));
+        let part = own.cloned().unwrap_or_else(|| format!("hosts/{}", about.owner).into());
+        if let Some(part) = parts.get(&part) {
+            let of_container = part.containers.iter().filter(|claim| *claim.entity.uuid() == about.container);
+            containers.touch(of_container);
+            let has = |claim: &&Claim<Service>| claim.entity.members().contains(&about.container);
+            services.touch(part.services.iter().filter(has));
+        }
+        let hosts = self.evicted.entry(about.container.clone()).or_default();
+        if is_evicted {
+            hosts.insert(about.owner);
+        } else {
+            hosts.remove(&about.owner);
+        }
+        if hosts.is_empty() {
+            self.evicted.remove(&about.container);
         }
     }
 
@@ -329,6 +361,14 @@ impl Cluster {
 fn overridden(part: &Text) -> Option<(Text, About)> {
     match PartId::parse(part)? {
         PartId::Override(checker, about) => Some((checker, about)),
+        _ => None,
+    }
+}
+
+/// The container of a part that says that it is evicted.
+fn evicted(part: &Text) -> Option<About> {
+    match PartId::parse(part)? {
+        PartId::Evicted(about) => Some(about),
         _ => None,
     }
 }

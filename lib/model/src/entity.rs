@@ -68,6 +68,11 @@ pub trait Entity: PartialEq + Sized {
     }
 }
 
+/// The uuid by which all hosts know the container that an engine calls `id`.
+pub fn engine_uuid(id: &str) -> Text {
+    Fingerprint::of(&("engine container", id)).to_string().into()
+}
+
 /// A container, running or not.
 #[derive(Clone, Debug)]
 pub struct Container {

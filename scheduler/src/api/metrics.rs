@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
 };
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -16,7 +17,7 @@ use crate::clock::Clock;
 use crate::place::Placer;
 use crate::place::answer::Placement;
 use crate::place::refusal::Refusal;
-use crate::start::replace_unit::HealthActions;
+use crate::start::Starter;
 
 /// What is counted.
 #[derive(Clone, Debug, Default)]
@@ -98,10 +99,14 @@ impl Metrics {
         metrics
     }
 
-    /// Adds what is counted of replacing containers to `registry`.
-    pub(crate) fn register_actions(registry: &mut Registry, actions: &HealthActions) {
+    /// Adds what is counted of replacing containers and of stacks to `registry`.
+    pub(crate) fn register_actions(registry: &mut Registry, starter: &Arc<Starter>) {
+        let own = registry.sub_registry_with_prefix("berth_scheduler");
         let help = "What was done about containers that failed, by action and outcome";
-        registry.sub_registry_with_prefix("berth_scheduler").register("health_actions", help, actions.clone());
+        own.register("health_actions", help, starter.actions().clone());
+        let help = "Units of stacks that were evicted, since their host was gone for too long";
+        own.register("evictions", help, starter.evictions.clone());
+        own.register_collector(Box::new(Stacks { starter: starter.clone() }));
     }
 
     pub(crate) fn count(&self, outcome: Outcome) {
@@ -110,6 +115,33 @@ impl Metrics {
 
     pub(crate) fn panicked(&self) {
         self.panics.inc();
+    }
+}
+
+/// What this scheduler keeps of stacks, looked up when metrics are collected.
+#[derive(Debug)]
+struct Stacks {
+    starter: Arc<Starter>,
+}
+
+impl Collector for Stacks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counts = self.starter.stack_counts();
+        let gauge = |count: usize| ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        let help = "Stacks that this scheduler keeps, by state";
+        let mut stacks = encoder.encode_descriptor("stacks", help, None, MetricType::Gauge)?;
+        for (state, count) in counts.stacks() {
+            gauge(count).encode(stacks.encode_family(&[("state", state)])?)?;
+        }
+        for (name, help, count) in [
+            ("stack_units_wanted", "Units of these stacks that are to run", counts.units.wanted),
+            ("stack_units_healthy", "Units of these stacks that run and are healthy", counts.units.healthy),
+            ("stack_units_evicted", "Units whose place another one has until their host is back", counts.units.evicted),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            gauge(count).encode(metric)?;
+        }
+        Ok(())
     }
 }
 

@@ -200,7 +200,9 @@ async fn release(
 ) -> Response {
     let id: Text = id.into();
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
-    if stack_of(&id).is_some() {
+    // What cannot be read of a stack is deleted as that of a placement is.
+    let is_unreadable = || app.placer.with_any(app.clock.now(), |book| book.unreadable(&id).is_some());
+    if stack_of(&id).is_some() && !is_unreadable() {
         return Reply::from(Refusal::Unknown(id)).into_response();
     }
     let noted = {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cli::Failure;
 use crate::cli::compose;
+use crate::cli::variables::Variables;
 use crate::place::invalid::Invalid;
 
 /// Largest file of requests.
@@ -30,13 +31,17 @@ struct Documents {
 pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
     let documents = Documents::read(file, stack)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    Ok((documents.requests(false)?, is_compose))
+    Ok((documents.requests(false, &Variables::default())?, is_compose))
 }
 
-/// The stack that a file describes: its name and its services.
-pub(super) fn read_stack(file: &PathBuf, stack: Option<&String>) -> Result<(String, Vec<Value>), Failure> {
+/// The stack that a file describes, with these variables: its name and its services.
+pub(super) fn read_stack(
+    file: &PathBuf,
+    stack: Option<&String>,
+    variables: &Variables,
+) -> Result<(String, Vec<Value>), Failure> {
     let documents = Documents::read(file, stack)?;
-    let mut services = documents.requests(true)?;
+    let mut services = documents.requests(true, variables)?;
     let mut name: Option<String> = stack.cloned();
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -111,8 +116,8 @@ impl Documents {
         Some(before + compose::place::line_of(text, &document, field)?)
     }
 
-    fn requests(&self, for_stack: bool) -> Result<Vec<Value>, Failure> {
-        let variable = |name: &str| std::env::var(name).ok();
+    fn requests(&self, for_stack: bool, variables: &Variables) -> Result<Vec<Value>, Failure> {
+        let variable = |name: &str| variables.get(name);
         let requests = compose::requests(&self.all, &self.stack, &variable, for_stack);
         let requests = requests.map_err(|error: Invalid| match self.line_of(&error.field) {
             Some(line) => Failure::Wrong(format!("{}, line {line}: {error}", self.shown)),

@@ -7,7 +7,7 @@ use model::Text;
 use super::book::Book;
 use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of};
 use super::record::Record;
-use crate::ledger::etcd::keys::{Claim, EtcdRecord, Fence, Freed, Key};
+use crate::ledger::etcd::keys::{Claim, EtcdRecord, Evicted, Fence, Freed, Key};
 use crate::ledger::etcd::seal::Put;
 
 /// Most operations of a transaction: what the client takes, and less than etcd's own bound of 128.
@@ -283,6 +283,11 @@ impl EtcdMirror {
         part.expects.extend([expected]);
         part.puts.insert(key.clone(), whole);
         part.deletes = dropped;
+        // Before another unit is started in its place all hosts know that.
+        let known = stored.map(|stored| &stored.evictions);
+        for eviction in record.evictions().into_iter().filter(|one| known.is_none_or(|known| !known.contains(one))) {
+            part.puts.insert(Key::Evicted(eviction), Evicted::written(id));
+        }
         for (_, unit) in &new {
             part.expects.extend(unit.expects.clone());
             part.puts.extend(unit.puts.clone());

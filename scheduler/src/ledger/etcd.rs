@@ -12,6 +12,7 @@
 //! none, neither follows nor writes.
 
 mod context;
+mod evictions;
 mod follow;
 pub(crate) mod key_file;
 pub(crate) mod keys;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use foldhash::fast::{FixedState, RandomState};
 use model::Text;
 
-use super::record::{PromiseState, Replica};
+use super::record::{Eviction, PromiseState, Replica};
 use super::remarks::Remarks;
 use crate::ledger::etcd::keys::{Claim, Key, name_claim, port_claim};
 use crate::ledger::etcd::seal::{Put, Seal};
@@ -52,6 +52,8 @@ pub(super) struct EtcdMirror {
     pub(super) claims_of: HashMap<Text, BTreeSet<Text>, RandomState>,
     pub(super) fences: HashMap<Text, KnownFence, RandomState>,
     pub(super) schedulers: BTreeMap<Text, i64>,
+    /// Placements with evictions.
+    pub(super) evicting: BTreeSet<Text>,
     /// Placements whose schedulers are gone.
     pub(super) orphans: BTreeSet<Text>,
     /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so the
@@ -85,6 +87,7 @@ pub(super) struct MirroredRecord {
     /// Of the value without its seal.
     pub(super) hash: u64,
     pub(super) places: BTreeSet<UnitKey>,
+    pub(super) evictions: BTreeSet<Eviction>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,13 +117,23 @@ impl EtcdMirror {
             Key::Placement(id) => self.records.get(id).is_some_and(|stored| stored.revision == change.revision),
             Key::Fence(host) => self.fences.get(host).is_some_and(|fence| fence.revision == change.revision),
             Key::Scheduler(id) => self.schedulers.get(id) == Some(&change.revision),
-            Key::Freed | Key::Seal => true,
+            Key::Freed | Key::Seal | Key::Evicted(_) => true,
             Key::Claim(claim) => {
                 let known = self.claims.get(claim);
                 let holder = change.value.as_deref().map(Claim::holder);
                 holder.is_some_and(|holder| known == Some(&(holder, change.revision)))
             }
         }
+    }
+
+    /// From now on etcd has this record of a placement.
+    pub(super) fn insert(&mut self, id: &Text, stored: MirroredRecord) {
+        if stored.evictions.is_empty() {
+            self.evicting.remove(id);
+        } else {
+            self.evicting.insert(id.clone());
+        }
+        self.records.insert(id.clone(), stored);
     }
 
     /// Whether the owner of a placement is gone; what cannot be read has no owner and stays so.

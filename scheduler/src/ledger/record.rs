@@ -1,8 +1,9 @@
 //! A record of the ledger: what one request was promised, unit by unit and container by container.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use model::{Fingerprint, Map, Text};
+use model::{Fingerprint, Map, Text, engine_uuid};
 
 use crate::ledger::replacements::Replacements;
 use crate::ledger::stack::{StackRecord, StackUnit};
@@ -85,6 +86,19 @@ impl Record {
         self.is_at_work() || self.stack.is_some()
     }
 
+    /// Its containers whose place another unit has, since their host was gone for too long.
+    pub(crate) fn evictions(&self) -> BTreeSet<Eviction> {
+        if self.unit.as_ref().is_none_or(|unit| !unit.evicted) {
+            return BTreeSet::new();
+        }
+        let of = |replica: &Replica| {
+            let host = replica.host_name.clone();
+            let ids: Vec<Text> = replica.members.iter().filter_map(|held| held.container.clone()).collect();
+            ids.into_iter().map(move |id| Eviction { host: host.clone(), container: engine_uuid(&id) })
+        };
+        self.replicas.iter().flat_map(of).collect()
+    }
+
     /// How many units have no place, as a response states it.
     ///
     /// Those that were given up are counted in `unplaced`; while the placement is removed, those that are gone already
@@ -97,6 +111,15 @@ impl Record {
         }
         self.unplaced
     }
+}
+
+/// A container whose place another one has, as hosts know both in etcd.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Eviction {
+    /// The name of its host.
+    pub(crate) host: Text,
+    /// Its uuid.
+    pub(crate) container: Text,
 }
 
 /// One unit and its host.

@@ -56,6 +56,9 @@ pub(crate) struct StackUnit {
     /// Whether another unit has its place, since its host was gone for too long.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) evicted: bool,
+    /// Since when, in ms since 1970.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) evicted_at: u64,
 }
 
 impl StackRecord {
@@ -82,6 +85,11 @@ impl StackRecord {
             bytes -= size(&self.history.remove(0));
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The id of a stack in the ledger.

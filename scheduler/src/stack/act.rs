@@ -117,7 +117,7 @@ impl Starter {
             let done = match &step {
                 Step::StartKept { .. } => starter.start_kept(&id, &[0], None).await,
                 Step::StopKept { .. } => starter.stop_units(&id, &[0], None, None).await,
-                Step::Evict { .. } => starter.placer().evict(&id, starter.clock()).await,
+                Step::Evict { .. } => starter.evict(&id).await,
                 Step::Place { .. } | Step::Remove { .. } => starter.remove_unit(&id).await,
             };
             let now = starter.clock().now();
@@ -144,12 +144,19 @@ impl Starter {
         let inventory = self.placer().inventory();
         if let Some(host) = host.filter(|host| inventory.hosts().index(host).is_none()) {
             info!(%id, %host, "its host is away: it is removed when that is back");
-            return self.placer().evict(id, self.clock()).await;
+            return self.evict(id).await;
         }
         match self.release(id, None, None, |_| ()).await {
             Ok(_) | Err(Refusal::Unknown(_)) => Ok(()),
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// Evicts a unit whose host is away.
+    async fn evict(&self, id: &Text) -> Result<(), Refusal> {
+        self.placer().evict(id, self.clock()).await?;
+        self.evictions.inc();
+        Ok(())
     }
 
     fn take_off(&self, stack: &Text, id: &Text, flight: Flight) {

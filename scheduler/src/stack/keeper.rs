@@ -19,6 +19,7 @@ use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
 use crate::stack::ahead::place_of;
+use crate::stack::counts::UnitCounts;
 use crate::stack::memory::{Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
 use crate::stack::world::{Look, is_gone};
@@ -237,6 +238,7 @@ impl Starter {
         own.healthy = seen.healthy;
         own.hopeless = seen.hopeless;
         own.room = seen.room;
+        own.counts = seen.counts;
         let now = self.clock().now();
         own.retries.retain(|_, retry| retry.not_before.saturating_add(WELL) > now);
         own.begun.retain(|id, _| seen.begun.contains_key(id) || own.in_flight.contains_key(id));
@@ -264,6 +266,11 @@ impl Starter {
         world.hopeless.clone_from(&room.hopeless);
         own.room = Some((at, room));
         let plan = plan(stack, &world);
+        own.counts = UnitCounts {
+            wanted: plan.phases.iter().map(|phase| phase.wanted).sum(),
+            healthy: world.units.iter().filter(|unit| unit.is_live() && unit.is_healthy()).count(),
+            evicted: world.units.iter().filter(|unit| unit.state == State::Evicted).count(),
+        };
         Seen { record, world, plan }
     }
 

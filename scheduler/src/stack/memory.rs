@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use model::Text;
 
+use crate::stack::counts::UnitCounts;
 use crate::start::credentials::RequestCredentials;
 
 /// Pause before what could not be placed or has ended is tried again; each next one is twice as long.
@@ -47,6 +48,8 @@ pub(crate) struct StackMemory {
     pub(crate) hopeless: BTreeMap<Text, Duration>,
     /// What was found out about room, and when.
     pub(crate) room: Option<(Duration, Room)>,
+    /// How many units there were at the last look.
+    pub(crate) counts: UnitCounts,
     /// Why nothing is done.
     pub(crate) halted: Option<String>,
     /// Credentials for registries that came with the last request.

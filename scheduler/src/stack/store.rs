@@ -10,6 +10,7 @@ use crate::ledger::draft::TakeOver;
 use crate::ledger::record::Record;
 use crate::ledger::stack::{StackRecord, StackRevision, UNDONE, stack_id};
 use crate::place::Placer;
+use crate::place::promise::unreadable;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
 use crate::stack::unit::any_unit;
@@ -35,7 +36,10 @@ impl Placer {
     pub(crate) fn stack(&self, name: &str, now: Duration) -> Result<(StackRecord, bool), Refusal> {
         self.with(now, |book| {
             let known = book.stack(name).map(|record| (record.clone(), book.is_foreign(&stack_id(name))));
-            known.ok_or_else(|| Refusal::NoStack(name.into()))
+            known.ok_or_else(|| match book.unreadable(&stack_id(name)) {
+                Some(why) => unreadable(&stack_id(name), why),
+                None => Refusal::NoStack(name.into()),
+            })
         })
     }
 
@@ -218,7 +222,7 @@ impl Placer {
     /// Fails if it cannot be stored.
     pub(super) async fn evict(&self, id: &Text, clock: Clock) -> Result<(), Refusal> {
         self.own(id, TakeOver::Idle, clock).await?;
-        self.with_any(clock.now(), |book| book.evict(id));
+        self.with_any(clock.now(), |book| book.evict(id, clock.now()));
         self.settled(id).await
     }
 

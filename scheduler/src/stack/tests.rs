@@ -9,20 +9,24 @@ use std::time::Duration;
 
 use model::Text;
 use serde_json::json;
-use source::Readiness;
+use source::{Readiness, Store};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
 use crate::ledger::journal::Journal;
+use crate::place::Placer;
+use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
+use crate::place::strategy::{Order, Strategy};
+use crate::policy::Policy;
 use crate::stack::store::Command;
 use crate::stack::view::StackView;
 use crate::stack::wish::Wish;
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
-use crate::start::played::{LIMIT, Played, starter};
+use crate::start::played::{LIMIT, Played, inventory, starter_of};
 use crate::subject::Subject;
 
 /// A scheduler that keeps stacks, with its ledger in this folder.
@@ -34,6 +38,10 @@ struct Kept {
 
 impl Kept {
     async fn start(engine: SocketAddr, folder: &Path) -> Self {
+        Self::with_policy(engine, folder, &json!({ "default": {} })).await
+    }
+
+    async fn with_policy(engine: SocketAddr, folder: &Path, policy: &serde_json::Value) -> Self {
         let now = crate::clock::Clock::start().now();
         let opened = async {
             loop {
@@ -45,7 +53,13 @@ impl Kept {
             }
         };
         let (journal, entries) = timeout(LIMIT, opened).await.unwrap();
-        let starter = starter(engine, Ledger::on_disk(journal, entries));
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        inventories.publish(inventory(engine, &json!([])));
+        let policy = Policy::parse(&serde_json::from_value(policy.clone()).unwrap()).unwrap();
+        let placer = Placer::new(inventories, Order::default(), Strategy::default())
+            .with_ledger(Ledger::on_disk(journal, entries))
+            .with_policy(Arc::new(Store::new(policy)));
+        let starter = starter_of(placer);
         let stop = CancellationToken::new();
         starter.resume();
         let keeping = tokio::spawn(starter.clone().keep_stacks(Arc::new(Readiness::default()), stop.clone()));
@@ -209,5 +223,45 @@ async fn questions_about_stacks_that_are_not_there_leave_nothing_behind() {
         assert!(kept.starter.view_stack(&name).is_err());
     }
     assert_eq!(crate::lock::lock(&kept.starter.stack_memory).stacks.len(), 0);
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn what_the_policy_forbids_is_neither_stored_nor_begun_by_the_next_scheduler() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let allowed = |image: &str| json!({ "default": { "images": [image] } });
+    let kept = Kept::with_policy(address, folder.path(), &allowed("one")).await;
+    let refused = kept.put(web("two", 1, &json!({}))).await;
+    assert!(matches!(&refused, Err(Refusal::Forbidden(_))), "{refused:?}");
+    assert!(kept.starter.view_stack(&shop()).is_err(), "nothing of it is stored");
+    kept.put(web("one", 2, &json!({}))).await.unwrap();
+    kept.becomes("done").await;
+    let names = played.names();
+    kept.end().await;
+
+    // The policy of the scheduler that takes it over forbids the image: what runs goes on, and nothing is begun.
+    let kept = Kept::with_policy(address, folder.path(), &allowed("two")).await;
+    kept.becomes("done").await;
+    let ended = names[0].clone();
+    played.put(&ended, &[], &json!({ "Status": "exited", "ExitCode": 3 }));
+    kept.starter.refresh().await;
+    let told = async {
+        loop {
+            let view = kept.starter.view_stack(&shop()).unwrap();
+            let waits = view.services[0].waits.clone();
+            if waits.contains("images") {
+                return waits;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waits = timeout(LIMIT, told).await.expect("it says why");
+    assert!(waits.contains("is tried again"), "{waits}");
+    assert_eq!((played.names(), played.created.load(Ordering::Relaxed)), (vec![names[1].clone()], 2));
+    // Nor is more of it wanted by anybody.
+    let (placer, clock) = (kept.starter.placer(), kept.starter.clock());
+    let scaled = placer.scale_stack(&shop(), &[("web".into(), 3)], &Subject::own(), clock).await;
+    assert!(matches!(&scaled, Err(Refusal::Forbidden(_))), "{scaled:?}");
     kept.end().await;
 }

@@ -33,6 +33,7 @@ impl UnitRequest<'_> {
             index: self.index.into(),
             digest: self.service.digest.clone(),
             evicted: false,
+            evicted_at: 0,
         }
     }
 

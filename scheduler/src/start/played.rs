@@ -162,6 +162,9 @@ pub(crate) fn starter(engine: SocketAddr, ledger: Ledger) -> Arc<Starter> {
 }
 
 pub(crate) fn starter_over(inventories: Arc<Store<Inventory>>, ledger: Ledger) -> Arc<Starter> {
-    let placer = Placer::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger);
+    starter_of(Placer::new(inventories, Order::default(), Strategy::default()).with_ledger(ledger))
+}
+
+pub(crate) fn starter_of(placer: Placer) -> Arc<Starter> {
     Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default())
 }

@@ -73,6 +73,70 @@ async fn each_act_and_each_refusal_leaves_a_line() {
 }
 
 #[tokio::test]
+async fn each_change_of_a_stack_leaves_a_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.ndjson");
+    let service = Service::with_hosts(Options { audit_log: Some(path.clone()), ..Options::default() }).await;
+    let stranger = "accept: application/json\r\n";
+    let one = r#"{"services": [{"service": "web", "image": "web:1"}]}"#;
+    let two = r#"{"services": [{"service": "web", "image": "web:2"}], "expect": 2}"#;
+    let evil = r#"{"services": [{"service": "web", "image": "web:3", "volumes": ["/etc:/a"]}]}"#;
+    for (method, at, body, headers) in [
+        ("PUT", "/v1/stacks/shop", one, ""),
+        ("POST", "/v1/stacks/shop/scale", r#"{"web": 2}"#, ""),
+        ("PUT", "/v1/stacks/shop", two, ""),
+        ("PUT", "/v1/stacks/shop", two, ""),
+        ("PUT", "/v1/stacks/shop", evil, ""),
+        ("PUT", "/v1/stacks/shop", one, stranger),
+        ("PUT", "/v1/stacks/shop", "{", ""),
+        ("POST", "/v1/stacks/shop/rollback", r#"{"to": 1}"#, ""),
+        ("POST", "/v1/stacks/shop/rollback", r#"{"to": 9}"#, ""),
+        ("POST", "/v1/stacks/shop/pause", "", ""),
+        ("POST", "/v1/stacks/shop/resume", "", ""),
+        ("POST", "/v1/stacks/shop/confirm", "", ""),
+        // What changes nothing leaves none.
+        ("POST", "/v1/stacks/shop/plan", one, ""),
+        ("GET", "/v1/stacks/shop", "", stranger),
+        ("GET", "/v1/stacks/shop/history", "", stranger),
+        ("DELETE", "/v1/stacks/shop", "", stranger),
+        ("DELETE", "/v1/stacks/shop", "", ""),
+    ] {
+        service.ask_with(method, at, body, headers).await;
+    }
+    service.end().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<Value> = lines.filter(|line| line["action"] == "stack").collect();
+    let short = |line: &Value| {
+        let word = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
+        let reason = word("reason");
+        let reason = if reason.starts_with("revision") { format!(" {reason}") } else { String::new() };
+        ["subject", "request", "outcome"].map(word).join(" ") + &reason
+    };
+    assert_eq!(
+        lines.iter().map(short).collect::<Vec<_>>(),
+        [
+            "token stacks/shop wanted revision 1",
+            "token stacks/shop scaled revision 2",
+            "token stacks/shop wanted revision 3",
+            "token stacks/shop refused",
+            "token stacks/shop refused",
+            "anonymous stacks/shop refused",
+            "token stacks/shop invalid",
+            "token stacks/shop rolled back revision 4",
+            "token stacks/shop refused",
+            "token stacks/shop paused revision 4",
+            "token stacks/shop resumed revision 4",
+            "token stacks/shop confirmed revision 4",
+            "anonymous stacks/shop refused",
+            "token stacks/shop removing revision 4",
+        ]
+    );
+    assert!(lines[3]["reason"].as_str().unwrap().contains("at revision 3, not 2"), "{}", lines[3]);
+    assert!(lines[4]["reason"].as_str().unwrap().contains("bind_sources"), "{}", lines[4]);
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_changes_nothing_without_a_line() {
     const CLIENTS: u64 = 20;
     let folder = tempfile::tempdir().unwrap();

@@ -90,6 +90,12 @@ async fn a_placement_lives_from_asking_to_giving_back() {
         r#"berth_scheduler_placements_total{outcome="unplaceable"} 1"#,
         "berth_scheduler_hosts 2",
         "berth_scheduler_reservations 0",
+        r#"berth_scheduler_stacks{state="done"} 0"#,
+        r#"berth_scheduler_stacks{state="failed"} 0"#,
+        "berth_scheduler_stack_units_wanted 0",
+        "berth_scheduler_stack_units_healthy 0",
+        "berth_scheduler_stack_units_evicted 0",
+        "berth_scheduler_evictions_total 0",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }

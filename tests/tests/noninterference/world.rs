@@ -105,6 +105,8 @@ pub(crate) struct World {
     /// What the agents of these hosts say, and the keys that they write.
     pub(crate) said: BTreeMap<&'static str, Said>,
     pub(crate) acts: Vec<Act>,
+    /// Keys of schedulers: whose containers have another in their place.
+    pub(crate) evicted: Vec<String>,
     /// Words that blue uses as names.
     pub(crate) words: BTreeSet<String>,
     /// Where external services lead.
@@ -132,6 +134,7 @@ impl World {
             red: BTreeMap::new(),
             said: BTreeMap::new(),
             acts: Vec::new(),
+            evicted: Vec::new(),
             words: BTreeSet::new(),
             targets: BTreeMap::new(),
             dice: dice.clone(),
@@ -154,6 +157,7 @@ impl World {
             let act = world.act(&mut dice, sockets);
             world.acts.push(act);
         }
+        world.evict(seed);
         for act in &world.acts {
             if let Act::Engine(containers) = act {
                 for (container, _) in containers {
@@ -166,6 +170,28 @@ impl World {
         }
         world.dice = dice;
         world
+    }
+
+    /// A container of red, or one of blue that calls itself the same, has another in its place; and blue says so of red's.
+    fn evict(&mut self, seed: u64) {
+        // Dice of its own, so that all else of a world stays as it was.
+        let mut dice = Dice::new(!seed);
+        // Not of the host that is asked: what does not run there leaves its own name, without a service, to the newest container
+        // elsewhere (docs/security.md, "Who may write what in etcd").
+        let Some(asked) = self.asked else { return };
+        let host = if asked == RED[0] { RED[1] } else { RED[0] };
+        let keys = self.said[host].1.keys();
+        let uuids: Vec<_> = keys.filter_map(|key| key.split_once("containers/")).map(|(_, uuid)| uuid).collect();
+        let uuid = uuids[dice.below(uuids.len())].to_owned();
+        match dice.below(10) {
+            0 => self.evicted.push(format!("evicted/{host}/{uuid}")),
+            1 => self.evicted.push(format!("evicted/{}/{uuid}", self.blue)),
+            // No role of a host has the key itself.
+            2 => self
+                .acts
+                .push(Act::Put(format!("hosts/{}/evicted/{host}/{uuid}", self.blue), json!({"placement": "p"}))),
+            _ => {}
+        }
     }
 
     /// What an operator wrote.

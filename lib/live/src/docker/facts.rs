@@ -11,7 +11,7 @@ use bollard::models::{
 };
 use model::printable::printable_lines;
 use model::unwell::HEALTHCHECK_FAILS;
-use model::{Defect, Fingerprint, Map, Text};
+use model::{Defect, Map, Text, engine_uuid};
 
 use super::baked::{Baked, without_baked};
 use super::labels::{bounded, texts};
@@ -228,7 +228,7 @@ impl Facts {
         expose.sort();
         expose.truncate(PORTS_MAX);
         Ok(Self {
-            uuid: Fingerprint::of(&("engine container", id)).to_string().into(),
+            uuid: engine_uuid(id),
             id: id.into(),
             name: name.into(),
             state,

@@ -3,7 +3,7 @@
 //! `hosts/HOST/host`, `hosts/HOST/containers/ID`, `hosts/HOST/services/STACK/SERVICE[/SIDEKICK]`,
 //! `hosts/HOST/networks/NAME`, `hosts/HOST/stacks/NAME`, `hosts/HOST/password`, `intents/HOST`, `config/labels.reserved`,
 //! `config/network`, `config/network.accept`, `claims/subnet/SUBNET`, `claims/host/HOST`, `health/CHECKER/HOST/ID`,
-//! `documents/NAME`, `empty`. A segment is a name with every byte escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a
+//! `evicted/HOST/ID`, `documents/NAME`, `empty`. A segment is a name with every byte escaped (`%2F`) that is no letter, digit, `-`, `.`, `_` or `~`; a
 //! name has one form only, so no two keys mean the same. What is under `ledger/` is the schedulers'; what is under `votes/`
 //! (`votes/CHECKER/HOST/ID`) is read by HOST alone.
 
@@ -42,6 +42,9 @@ pub(super) const VOTES: &str = "votes/";
 /// What the keys of overrides begin with.
 const OVERRIDES: &str = "health/";
 
+/// What the keys of evicted containers begin with.
+const EVICTED: &str = "evicted/";
+
 /// What all votes of a host about containers of another one begin with, behind the prefix; of all others without `owner`.
 pub(super) fn votes_path(checker: &str, owner: Option<&str>) -> String {
     below(VOTES, checker, owner, None)
@@ -60,6 +63,13 @@ pub(super) fn override_path(checker: &str, about: &About) -> String {
 /// What all overrides of a host begin with, behind the prefix.
 pub(super) fn overrides_path(checker: &str) -> String {
     below(OVERRIDES, checker, None, None)
+}
+
+/// The key by which a container is evicted, behind the prefix.
+fn evicted_path(about: &About) -> String {
+    let mut path = below(EVICTED, &about.owner, None, None);
+    escape(&about.container, &mut path);
+    path
 }
 
 fn below(family: &str, checker: &str, owner: Option<&str>, container: Option<&str>) -> String {
@@ -128,6 +138,8 @@ pub(crate) enum PartId {
     Network(Text),
     /// What a checker says of a container of a host that is silent.
     Override(Text, About),
+    /// That another container has the place of this one, says a scheduler.
+    Evicted(About),
 }
 
 impl PartId {
@@ -140,6 +152,7 @@ impl PartId {
             Self::ReservedLabels => RESERVED_LABELS.into(),
             Self::Network(key) => key.clone(),
             Self::Override(checker, about) => override_path(checker, about).into(),
+            Self::Evicted(about) => evicted_path(about).into(),
         }
     }
 
@@ -155,7 +168,7 @@ impl PartId {
             ("hosts", name) => Some(Self::Host(name.into())),
             ("documents", name) => Some(Self::Document(name.into())),
             ("intents", host) => Some(Self::Intent(host.into())),
-            ("health", _) => Key::parse(text.as_bytes()).ok()?.part(),
+            ("health" | "evicted", _) => Key::parse(text.as_bytes()).ok()?.part(),
             _ => None,
         }
     }
@@ -178,6 +191,8 @@ pub(crate) enum Key {
     Network(Text),
     /// What a checker says of a container of a host that is silent.
     Override(Text, About),
+    /// That another container has the place of this one, says a scheduler.
+    Evicted(About),
     /// A new password on its way to a host, which alone can read it.
     Password(Text),
     /// The word that the cluster is empty indeed.
@@ -194,6 +209,7 @@ impl Key {
             Self::ReservedLabels => Some(PartId::ReservedLabels),
             Self::Network(key) => Some(PartId::Network(key.clone())),
             Self::Override(checker, about) => Some(PartId::Override(checker.clone(), about.clone())),
+            Self::Evicted(about) => Some(PartId::Evicted(about.clone())),
             Self::Password(_) | Self::Empty => None,
         }
     }
@@ -224,6 +240,7 @@ impl Key {
             Self::ReservedLabels => RESERVED_LABELS.to_owned(),
             Self::Network(key) => key.to_string(),
             Self::Override(checker, about) => override_path(checker, about),
+            Self::Evicted(about) => evicted_path(about),
             Self::Password(host) => format!("{}password", host_path(host)),
             Self::Empty => "empty".to_owned(),
         }
@@ -267,6 +284,9 @@ impl Key {
             ["health", checker, owner, container] => {
                 Ok(Self::Override(name(checker)?, About { owner: name(owner)?, container: name(container)? }))
             }
+            ["evicted", owner, container] => {
+                Ok(Self::Evicted(About { owner: name(owner)?, container: name(container)? }))
+            }
             ["hosts", host, "host"] => Ok(Self::Host(name(host)?)),
             ["hosts", host, "password"] => Ok(Self::Password(name(host)?)),
             ["hosts", host, list, ref rest @ ..] => {
@@ -290,6 +310,7 @@ impl Key {
 pub(super) fn own_key(id: &PartId) -> Key {
     match id {
         PartId::Override(checker, about) => Key::Override(checker.clone(), about.clone()),
+        PartId::Evicted(about) => Key::Evicted(about.clone()),
         PartId::Host(host) => Key::Host(host.clone()),
         PartId::Document(name) => Key::Document(name.clone()),
         PartId::Intent(host) => Key::Intent(host.clone()),
@@ -350,6 +371,9 @@ mod tests {
                 Some(Key::Override("a".into(), About { owner: "win 1".into(), container: "0a1b".into() })),
             ),
             ("health/a/b", None),
+            ("evicted/win%201/0a1b", Some(Key::Evicted(About { owner: "win 1".into(), container: "0a1b".into() }))),
+            ("evicted/a", None),
+            ("evicted/a/b/c", None),
             ("votes/a/b/c", None),
             ("empty", Some(Key::Empty)),
             ("", None),

@@ -210,7 +210,7 @@ impl KeyMirror {
         }
         let defect = defect.map(Box::new);
         part.entries.insert(key, Entry { since, mod_revision, version, bytes, value, defect });
-        let is_life = own && !matches!(id, PartId::Override(..));
+        let is_life = own && !matches!(id, PartId::Override(..) | PartId::Evicted(_));
         self.touched.insert(id);
         if is_life {
             self.appeared(now);
@@ -259,8 +259,8 @@ impl KeyMirror {
                 PartId::Document(_) | PartId::Intent(_) | PartId::ReservedLabels | PartId::Network(_) => {
                     self.going.insert(id.clone());
                 }
-                // The container is well again, or this checker is gone.
-                PartId::Override(..) => drop(self.going.insert(id.clone())),
+                // The container is well again, or this checker is gone; the scheduler says that the container is gone.
+                PartId::Override(..) | PartId::Evicted(_) => drop(self.going.insert(id.clone())),
                 PartId::Host(_) => {
                     let absent = Absent { wait: RETURN_GRACE, until: Some(now + RETURN_GRACE) };
                     self.absent.insert(id.clone(), absent);
@@ -285,7 +285,7 @@ impl KeyMirror {
             match read {
                 Read::Empty => confirmed = true,
                 Read::Ours(Put { key, .. }) => {
-                    nothing &= matches!(key, Key::Entity(..) | Key::Password(_) | Key::Override(..));
+                    nothing &= matches!(key, Key::Entity(..) | Key::Password(_) | Key::Override(..) | Key::Evicted(_));
                     // Before anything is known, nothing can be missing.
                     if !self.parts.is_empty() {
                         there.insert(key);

@@ -205,9 +205,13 @@ pub(super) fn flaw(key: &Key, value: &Map) -> Option<String> {
         key if is_owners(key) => return None,
         Key::Document(_) => value.clone(),
         // What is wrong with these was found on reading, too.
-        Key::Intent(_) | Key::ReservedLabels | Key::Network(_) | Key::Override(..) | Key::Password(_) | Key::Empty => {
-            return None;
-        }
+        Key::Intent(_)
+        | Key::ReservedLabels
+        | Key::Network(_)
+        | Key::Override(..)
+        | Key::Evicted(_)
+        | Key::Password(_)
+        | Key::Empty => return None,
         Key::Host(_) => one("hosts", &entity_of_host(value)),
         // Its stack may be another host's to describe, and what it refers to is not here.
         Key::Entity(_, kind, _) => one(kind.list(), &value.without("berth")),

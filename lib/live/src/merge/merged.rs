@@ -73,8 +73,11 @@ impl<T: Entity + PartialEq> Merged<T> {
     }
 
     /// Something is to be made of these entities again.
-    pub(super) fn touch(&mut self, claims: &[Claim<T>]) {
-        self.touched.extend(claims.iter().map(|claim| claim.key.clone()));
+    pub(super) fn touch<'c>(&mut self, claims: impl IntoIterator<Item = &'c Claim<T>>)
+    where
+        T: 'c,
+    {
+        self.touched.extend(claims.into_iter().map(|claim| claim.key.clone()));
     }
 
     pub(super) fn touch_all(&mut self) {

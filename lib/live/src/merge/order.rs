@@ -1,6 +1,6 @@
 //! Whose word counts where several parts speak of one entity.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use model::checkers::TENANT;
@@ -21,6 +21,8 @@ pub(super) struct Order<'c> {
     pub(super) intents: &'c HashMap<Text, Intent>,
     pub(super) reserved: &'c Reserved,
     pub(super) subnets: &'c Subnets,
+    /// Containers, and the names of their hosts.
+    pub(super) evicted: &'c HashMap<Text, BTreeSet<Text>>,
 }
 
 impl<'c> Order<'c> {
@@ -113,12 +115,31 @@ impl<'c> Order<'c> {
         Host::new(fields, host.position()).map_or_else(|| host.clone(), Arc::new)
     }
 
+    /// Whether another container has the place of this one, which a part calls `uuid`.
+    fn is_evicted(&self, part: &str, uuid: &Text) -> bool {
+        self.evicted.get(uuid).is_some_and(|hosts| host_of(part).is_some_and(|host| hosts.contains(host)))
+    }
+
+    /// A container as its host says; one that is evicted is stopping, whatever that says.
     pub(super) fn container(
         &self,
         all: &Claims<Container>,
         hosts: &Claims<Host>,
         said: &Said<Container>,
     ) -> Arc<Container> {
+        let container = self.named(all, hosts, said);
+        if !self.is_evicted(&said.part, said.claim.entity.uuid()) {
+            return container;
+        }
+        let mut changes = vec![("health_state".into(), Value::Null)];
+        if container.runs() {
+            changes.push(("state".into(), Value::text("stopping")));
+        }
+        let fields = container.fields().with(changes);
+        Container::new(fields, container.links().clone()).map_or(container, Arc::new)
+    }
+
+    fn named(&self, all: &Claims<Container>, hosts: &Claims<Host>, said: &Said<Container>) -> Arc<Container> {
         let Said { part, claim: Claim { entity: container, .. } } = said;
         let uuid = self.uuid_here(all, part, container.uuid());
         let host = container.host_uuid().map(|uuid| self.host_here(hosts, part, uuid));
@@ -159,16 +180,23 @@ impl<'c> Order<'c> {
         let spoken = if is_dotted && !documented { Arc::new(spoken.known_by_labels()) } else { spoken };
         let stack = stacks.ids.get(&stack_key(first_said.environment_uuid(), first_said.stack_name()));
         let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));
-        if claims.len() == 1 && stack.is_none() && containers.contested.is_empty() {
+        let loses =
+            |said: &&Said<Service>| said.claim.entity.members().iter().any(|uuid| self.is_evicted(&said.part, uuid));
+        let is_whole = self.evicted.is_empty() || !claims.iter().any(loses);
+        if claims.len() == 1 && stack.is_none() && containers.contested.is_empty() && is_whole {
             return Some(spoken);
         }
         let members = claims.iter().flat_map(|said| {
-            said.claim.entity.members().iter().map(|uuid| self.uuid_here(&containers.claims, &said.part, uuid))
+            let members = said.claim.entity.members().iter();
+            let members = members.filter(|uuid| is_whole || !self.is_evicted(&said.part, uuid));
+            members.map(|uuid| self.uuid_here(&containers.claims, &said.part, uuid))
         });
         let members: Arc<[Text]> = members.collect();
         let mut fields: Vec<(Text, Value)> = Vec::new();
         fields.extend(stack.map(|uuid| ("stack_uuid".into(), Value::Text(uuid.clone()))));
+        let scale = Value::Int(i64::try_from(members.len()).unwrap_or(i64::MAX));
         if claims.len() == 1 {
+            fields.extend((!is_whole).then_some(("scale".into(), scale)));
             return Service::new(spoken.fields().with(fields), members, spoken.links().clone()).map(Arc::new);
         }
         // What a host says of links counts for its own containers, whose names are asked for here on that host alone.
@@ -205,7 +233,7 @@ impl<'c> Order<'c> {
                 }
             }
         }
-        fields.push(("scale".into(), Value::Int(i64::try_from(members.len()).unwrap_or(i64::MAX))));
+        fields.push(("scale".into(), scale));
         fields.push(("sidekicks".into(), Value::list(sidekicks.into_iter().map(Value::Text))));
         // All else is as the one says whose word counts.
         Some(Service::new(spoken.fields().with(fields), members, links).map_or(spoken, Arc::new))

@@ -61,6 +61,55 @@ fn a_service_has_the_containers_of_all_hosts() {
 }
 
 #[test]
+fn an_evicted_container_is_stopping_and_a_member_of_nothing_whatever_its_host_says() {
+    let shown = |cluster: &mut Cluster| -> Vec<String> {
+        let containers = cluster.snapshot().containers;
+        containers.values().map(|one| format!("{} {}", one.uuid(), one.state())).collect()
+    };
+    let mut cluster = Cluster::default();
+    cluster.set_local(&"hosts/b".into());
+    for (name, containers) in [("a", &[1, 2][..]), ("b", &[3]), ("c", &[4])] {
+        cluster.update(&format!("hosts/{name}").into(), &host(name, containers)).unwrap();
+    }
+    let all = ["a-1", "a-2", "b-3", "c-4"];
+    assert_eq!(members(&mut cluster), all);
+    let evict = |cluster: &mut Cluster, key: &str| set(cluster, key, r#"{"berth": 1, "placement": "web-1"}"#);
+    evict(&mut cluster, "evicted/a/a-1");
+    assert_eq!(members(&mut cluster), ["a-2", "b-3", "c-4"]);
+    assert_eq!(shown(&mut cluster), ["a-1 stopping", "a-2 running", "b-3 running", "c-4 running"]);
+    let scale = |cluster: &mut Cluster| cluster.snapshot().services.values().next().unwrap().fields().int("scale");
+    assert_eq!(scale(&mut cluster), Some(3));
+    // Another host's of that name, and what is not there, are none of it.
+    evict(&mut cluster, "evicted/a/c-4");
+    evict(&mut cluster, "evicted/none/c-4");
+    assert_eq!(members(&mut cluster), ["a-2", "b-3", "c-4"]);
+    // Its host says it again, and is gone and back.
+    cluster.update(&"hosts/a".into(), &host("a", &[1])).unwrap();
+    assert_eq!(members(&mut cluster), ["b-3", "c-4"]);
+    cluster.forget(&"hosts/a".into());
+    assert_eq!(members(&mut cluster), ["b-3", "c-4"]);
+    cluster.update(&"hosts/a".into(), &host("a", &[1, 2])).unwrap();
+    assert_eq!(members(&mut cluster), ["a-2", "b-3", "c-4"]);
+    // This host's own, too; and all of a host's.
+    evict(&mut cluster, "evicted/b/b-3");
+    evict(&mut cluster, "evicted/a/a-2");
+    assert_eq!(members(&mut cluster), ["c-4"]);
+    for key in ["evicted/a/a-1", "evicted/a/a-2", "evicted/b/b-3", "evicted/none/c-4", "evicted/a/c-4"] {
+        set(&mut cluster, key, "");
+    }
+    assert_eq!(members(&mut cluster), all);
+    assert_eq!(shown(&mut cluster), ["a-1 running", "a-2 running", "b-3 running", "c-4 running"]);
+    // Of one host alone, whose service is then empty.
+    for name in ["b", "c"] {
+        cluster.forget(&format!("hosts/{name}").into());
+    }
+    evict(&mut cluster, "evicted/a/a-1");
+    assert_eq!((members(&mut cluster), scale(&mut cluster)), (vec!["a-2".to_owned()], Some(1)));
+    evict(&mut cluster, "evicted/a/a-2");
+    assert_eq!((members(&mut cluster), scale(&mut cluster)), (vec![], Some(0)));
+}
+
+#[test]
 fn a_host_gives_itself_no_reserved_label() {
     let mut cluster = Cluster::default();
     let own: Text = "hosts/a".into();

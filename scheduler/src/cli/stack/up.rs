@@ -11,6 +11,7 @@ use crate::cli::client::Ask;
 use crate::cli::file::read_stack;
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::variables::VariableArgs;
 use crate::cli::{Failure, Outcome, client, fine, list, row};
 use crate::place::request::limits::ID_MAX;
 
@@ -23,6 +24,8 @@ struct Wanted {
     /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
+    #[command(flatten)]
+    variables: VariableArgs,
     /// Remove services that the file does not have
     #[arg(long)]
     prune: bool,
@@ -49,6 +52,7 @@ when the file is wrong.
 Examples:
   scheduler plan shop/compose.yml
   scheduler up shop/compose.yml --expect 3
+  scheduler up shop/compose.yml --env-file shop/production.env --set TAG=1.2
   scheduler up - --stack shop --prune --atomic < compose.yml"
 )]
 pub struct Up {
@@ -65,7 +69,7 @@ pub struct Up {
 
 impl Wanted {
     fn body(&self) -> Result<(String, Value), Failure> {
-        let (name, services) = read_stack(&self.file, self.stack.as_ref())?;
+        let (name, services) = read_stack(&self.file, self.stack.as_ref(), &self.variables.read()?)?;
         Ok((name, json!({ "services": services, "prune": self.prune, "atomic": self.atomic })))
     }
 }

@@ -190,7 +190,7 @@ impl Book {
                     None => self.learn_end(&id),
                 }
             }
-            (Key::Freed | Key::Seal, _) => {}
+            (Key::Freed | Key::Seal | Key::Evicted(_), _) => {}
         }
     }
 

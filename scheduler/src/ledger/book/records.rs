@@ -50,9 +50,9 @@ impl Book {
             remarks.add(id, format!("what etcd has of it cannot be read, and is left alone: {why}"));
         }
         // Without an owner, so that it is neither changed nor taken over.
-        let (owner, places) = (Text::default(), BTreeSet::new());
-        let stored = MirroredRecord { revision, put, owner, growing: false, hash: 0, places };
-        mirror.records.insert(id.clone(), stored);
+        let (owner, places, evictions) = (Text::default(), BTreeSet::new(), BTreeSet::new());
+        let stored = MirroredRecord { revision, put, owner, growing: false, hash: 0, places, evictions };
+        mirror.insert(id, stored);
         mirror.orphans.remove(id);
         if halfway {
             self.expel(id);
@@ -88,7 +88,8 @@ impl Book {
             mirror.orphans.remove(id);
         }
         let hash = EtcdMirror::hash(sealed);
-        mirror.records.insert(id.clone(), MirroredRecord { revision, put, owner, growing, hash, places });
+        let evictions = record.evictions();
+        mirror.insert(id, MirroredRecord { revision, put, owner, growing, hash, places, evictions });
         if ours && !was_foreign {
             // The book is ahead of etcd; when it has no such record any more, etcd is to know that.
             if !self.records.contains_key(id) {
@@ -155,6 +156,7 @@ impl Book {
         self.unreadable.remove(id);
         let Some(mirror) = &mut self.mirror else { return };
         let stored = mirror.records.remove(id);
+        mirror.evicting.remove(id);
         mirror.orphans.remove(id);
         let promised_anew = mirror.seen.contains_key(id);
         if promised_anew || !self.records.contains_key(id) {

@@ -1,11 +1,12 @@
 //! Stacks in the book: which there are, which placements are units of each, and which have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use model::Text;
 
 use crate::ledger::book::Book;
-use crate::ledger::record::Record;
+use crate::ledger::record::{Eviction, Record};
 use crate::ledger::stack::{StackRecord, stack_id};
 
 /// Which records are stacks, and which are of which stack.
@@ -86,14 +87,146 @@ impl Book {
     }
 
     /// Notes that another unit takes the place of one whose host is gone.
-    pub(crate) fn evict(&mut self, id: &Text) {
+    pub(crate) fn evict(&mut self, id: &Text, now: Duration) {
         if self.is_foreign(id) {
             return;
         }
         if let Some(unit) = self.records.get_mut(id).and_then(|record| record.unit.as_mut()) {
             unit.evicted = true;
+            unit.evicted_at = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
             self.stacks.touched.insert(unit.stack.clone());
             self.note_change(id);
         }
+    }
+
+    /// What is evicted according to etcd, and by which placement.
+    pub(crate) fn evictions(&self) -> BTreeMap<Eviction, Text> {
+        let Some(mirror) = &self.mirror else { return BTreeMap::new() };
+        let of = |id: &Text| {
+            let evictions = mirror.records.get(id).map(|stored| stored.evictions.clone()).unwrap_or_default();
+            let id = id.clone();
+            evictions.into_iter().map(move |eviction| (eviction, id.clone()))
+        };
+        mirror.evicting.iter().flat_map(of).collect()
+    }
+
+    /// In which revision etcd's record of a placement was put last; 0 if there is none.
+    pub(crate) fn record_revision(&self, id: &str) -> i64 {
+        let stored = self.mirror.as_ref().and_then(|mirror| mirror.records.get(id));
+        stored.map_or(0, |stored| stored.revision)
+    }
+
+    /// Which placements are evicted according to etcd.
+    pub(crate) fn evicting(&self) -> BTreeSet<Text> {
+        self.mirror.as_ref().map(|mirror| mirror.evicting.clone()).unwrap_or_default()
+    }
+
+    /// Forgets units of this scheduler that were evicted so long ago and whose hosts are still away; returns their ids.
+    pub(crate) fn forget_evicted(&mut self, after: Duration, now: Duration) -> Vec<Text> {
+        let is_late = |record: &Record| {
+            let since = record.unit.as_ref().map(|unit| Duration::from_millis(unit.evicted_at));
+            let away = |host: &Text| self.inventory.hosts().index(host).is_none();
+            since.is_some_and(|since| since > Duration::ZERO && now.saturating_sub(since) >= after)
+                && record.replicas.iter().all(|replica| away(&replica.host))
+        };
+        let own = self.evicting().into_iter().filter(|id| !self.is_foreign(id));
+        let late: Vec<Text> = own.filter(|id| self.records.get(id).is_some_and(is_late)).collect();
+        for id in &late {
+            self.release(id);
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::engine_uuid;
+
+    use super::*;
+    use crate::ledger::etcd::keys::{Evicted, Key};
+    use crate::ledger::etcd::seal::{Put, Seal};
+    use crate::ledger::mirror::KeyChange;
+    use crate::ledger::record::{Replica, Stage};
+    use crate::ledger::stack::StackUnit;
+    use crate::ledger::stored::StoredRecord;
+    use crate::place::replica::replica_of;
+    use crate::place::request::Request;
+    use crate::subject::Subject;
+
+    const NOW: Duration = Duration::from_secs(1000);
+
+    /// The first put of a key as etcd counts it.
+    const FIRST: Put = Put { created: 2, version: 1 };
+
+    /// A unit on a host that no inventory has, whose engine has started it.
+    fn unit() -> Record {
+        let asked = serde_json::json!({ "name": "shop-web-1", "image": "i" });
+        let request = Request::parse(&serde_json::from_value(asked).unwrap()).unwrap();
+        let replica = replica_of(&request, ("uuid-a".into(), "a".into()), &["shop-web-1".into()], &[]);
+        let mut replica = Replica { stage: Stage::Started, ..replica };
+        replica.members[0].container = Some("0a1b".into());
+        let unit = StackUnit {
+            stack: "shop".into(),
+            service: "web".into(),
+            index: "1".into(),
+            digest: "d".into(),
+            evicted: false,
+            evicted_at: 0,
+        };
+        let stored =
+            serde_json::json!({ "id": "web", "made": 1, "unplaced": 0, "asked": { "image": "i" }, "units": [] });
+        let record = serde_json::from_value::<StoredRecord>(stored).unwrap().record(NOW).unwrap();
+        Record { replicas: vec![replica], unit: Some(unit), subject: Subject::own(), ..record }
+    }
+
+    fn book() -> Book {
+        let mut book = Book::default();
+        book.mirror_etcd("s-1".into());
+        book.seal_with(Seal::of_tests());
+        book.learn_all(Vec::new(), 1, NOW);
+        book
+    }
+
+    /// Writes what is to be written, and learns that; returns what of it is about evictions, and what is deleted.
+    fn written(book: &mut Book, revision: i64, put: Put) -> (Vec<(Key, Vec<u8>)>, BTreeSet<Key>) {
+        let drafted = book.draft(&["web".into()], &BTreeMap::new(), 1).draft;
+        let change =
+            |(key, value): (&Key, &Vec<u8>)| KeyChange { key: key.clone(), revision, put, value: Some(value.clone()) };
+        let puts = drafted.puts.iter().map(change);
+        let gone = drafted.deletes.iter().map(|key| KeyChange { key: key.clone(), revision, put, value: None });
+        book.learn(puts.chain(gone).collect(), NOW);
+        let evictions = drafted.puts.into_iter().filter(|(key, _)| matches!(key, Key::Evicted(_)));
+        (evictions.collect(), drafted.deletes)
+    }
+
+    #[test]
+    fn one_transaction_marks_a_unit_as_evicted_and_puts_the_key_by_which_all_hosts_know() {
+        let mut book = book();
+        book.enter("web".into(), unit());
+        assert_eq!(written(&mut book, 2, FIRST).0, []);
+        book.evict(&"web".into(), NOW);
+        let eviction = Eviction { host: "a".into(), container: engine_uuid("0a1b") };
+        let expected = vec![(Key::Evicted(eviction.clone()), Evicted::written(&"web".into()))];
+        let second = FIRST.next();
+        assert_eq!((written(&mut book, 3, second).0, book.evictions()), (expected, [(eviction, "web".into())].into()));
+        assert_eq!(written(&mut book, 4, second.next()).0, [], "once");
+        // It is gone from its engine: the key stays until its host does not publish it any more.
+        book.release("web");
+        let (puts, deletes) = written(&mut book, 5, second.next());
+        assert!(puts.is_empty() && !deletes.iter().any(|key| matches!(key, Key::Evicted(_))), "{deletes:?}");
+        assert!(deletes.contains(&Key::Placement("web".into())) && book.evictions().is_empty());
+    }
+
+    #[test]
+    fn a_unit_whose_host_does_not_come_back_is_forgotten_at_last() {
+        let mut book = book();
+        book.enter("web".into(), unit());
+        written(&mut book, 2, FIRST);
+        book.evict(&"web".into(), NOW);
+        written(&mut book, 3, FIRST.next());
+        let after = Duration::from_secs(60);
+        assert_eq!(book.forget_evicted(after, NOW + after / 2), Vec::<Text>::new());
+        assert_eq!(book.forget_evicted(after, NOW + after), [Text::from("web")]);
+        assert!(book.record("web").is_none());
     }
 }

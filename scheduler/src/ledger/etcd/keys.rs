@@ -13,7 +13,7 @@ use model::printable::printable;
 use percent_encoding::AsciiSet;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::record::Record;
+use crate::ledger::record::{Eviction, Record};
 use crate::ledger::stored::{StoredRecord, WHY_MAX, parse_problem};
 use crate::place::port::Bound;
 
@@ -22,6 +22,9 @@ const VERSION: u32 = 1;
 
 /// Where placements are.
 const PLACEMENTS: &str = "placements";
+
+/// Where evictions are, behind the prefix.
+const EVICTED: &str = "evicted/";
 
 /// The keys of one ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,9 @@ pub(crate) enum Key {
     Freed,
     /// The fingerprint of the key with which placements are sealed.
     Seal,
+    /// By which all hosts know that another container has the place of this one. It is not below the ledger's, which hosts
+    /// do not read.
+    Evicted(Eviction),
 }
 
 impl Keys {
@@ -72,7 +78,42 @@ impl Keys {
             Key::Scheduler(id) => format!("{root}schedulers/{}", encoded(id)),
             Key::Freed => format!("{root}freed"),
             Key::Seal => format!("{root}key"),
+            Key::Evicted(Eviction { host, container }) => self.of_host(EVICTED, [host, "", container]),
         }
+    }
+
+    /// What the keys of all evictions begin with.
+    pub(crate) fn evictions(&self) -> String {
+        format!("{}{EVICTED}", self.prefix())
+    }
+
+    /// The eviction of a key; `None` when it is none.
+    pub(crate) fn eviction(&self, key: &[u8]) -> Option<Eviction> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(self.prefix())?.strip_prefix(EVICTED)?;
+        let (host, container) = rest.split_once('/')?;
+        let name =
+            |segment| segment::unescape(segment, segment::ESCAPED).filter(|name| !name.is_empty()).map(Text::from);
+        Some(Eviction { host: name(host)?, container: name(container)? })
+    }
+
+    /// The key by which its host publishes the container of an eviction.
+    pub(crate) fn published(&self, Eviction { host, container }: &Eviction) -> String {
+        self.of_host("hosts/", [host, "containers/", container])
+    }
+
+    /// What all keys of Berth begin with.
+    fn prefix(&self) -> &str {
+        self.root.strip_suffix(LEDGER).unwrap_or(&self.root)
+    }
+
+    /// A key that hosts read, as they escape it.
+    fn of_host(&self, family: &str, [host, list, container]: [&str; 3]) -> String {
+        let mut key = format!("{}{family}", self.prefix());
+        segment::escape(host, segment::ESCAPED, &mut key);
+        key.push('/');
+        key.push_str(list);
+        segment::escape(container, segment::ESCAPED, &mut key);
+        key
     }
 
     /// What a key of the ledger is about; `None` when it is none of ours.
@@ -191,6 +232,19 @@ impl Fence {
     }
 }
 
+/// Of which placement an evicted container is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Evicted<'a> {
+    berth: u32,
+    placement: &'a Text,
+}
+
+impl<'a> Evicted<'a> {
+    pub(crate) fn written(placement: &'a Text) -> Vec<u8> {
+        serde_json::to_vec(&Self { berth: VERSION, placement }).unwrap_or_default()
+    }
+}
+
 /// Which scheduler freed room last.
 #[derive(Debug, Serialize)]
 pub(crate) struct Freed<'a> {
@@ -291,6 +345,21 @@ mod tests {
             let whole = keys.of(&key);
             assert_eq!(whole, format!("/berth/v1/ledger/{written}"));
             assert_eq!(keys.parse(whole.as_bytes()), Some(key), "{written}");
+        }
+    }
+
+    #[test]
+    fn evictions_are_where_hosts_read_them() {
+        let keys = Keys::new("/berth/v1/");
+        let eviction = Eviction { host: "win 1".into(), container: "u:1".into() };
+        let key = keys.of(&Key::Evicted(eviction.clone()));
+        assert_eq!(key, "/berth/v1/evicted/win%201/u%3A1");
+        assert_eq!(keys.published(&eviction), "/berth/v1/hosts/win%201/containers/u%3A1");
+        assert_eq!((keys.eviction(key.as_bytes()), keys.parse(key.as_bytes())), (Some(eviction), None));
+        for other in
+            ["evicted/", "evicted/a", "evicted/a/", "evicted//b", "evicted/a/b/c", "evicted/a/b c", "evictedx/a/b"]
+        {
+            assert_eq!(keys.eviction(format!("/berth/v1/{other}").as_bytes()), None, "{other}");
         }
     }
 

@@ -11,7 +11,7 @@ use crate::ledger::etcd::keys::{Key, Keys};
 use crate::ledger::etcd::seal::{LedgerKey, Put, Seal};
 
 /// What is backed up, behind the prefix. Hosts publish `hosts/`, `votes/` and `health/` again by themselves, and fences
-/// begin again where they are not there.
+/// begin again where they are not there. Schedulers put `evicted/` again, as their records say.
 const SAVED: [&str; 5] = ["claims/", "config/", "documents/", "intents/", LEDGER];
 
 /// What of these is not: it means something only while the schedulers live that wrote it.

@@ -56,6 +56,10 @@ pub(crate) struct EtcdStore {
     pub(super) again: Notify,
     /// Placements of other schedulers became ours.
     pub(super) adopted: Notify,
+    /// The keys of evictions are to be looked at.
+    pub(super) evictions: Notify,
+    /// Whether etcd's user may not put keys of evictions.
+    pub(super) may_not_evict: AtomicBool,
     /// The revision of etcd up to which the book is current.
     pub(super) learned: watch::Sender<i64>,
     /// Set while nothing is promised.
@@ -97,6 +101,8 @@ impl EtcdStore {
             changed: Notify::new(),
             again: Notify::new(),
             adopted: Notify::new(),
+            evictions: Notify::new(),
+            may_not_evict: AtomicBool::new(false),
             learned: watch::Sender::new(0),
             away: watch::Sender::new(Some(Outage {
                 reason: "the ledger in etcd was not read yet: nothing is promised".into(),

@@ -12,6 +12,7 @@ use tracing::info;
 
 use crate::clock::Clock;
 use crate::ledger::etcd::context::{FAREWELL, SyncContext};
+use crate::ledger::etcd::evictions::Evictions;
 use crate::ledger::etcd::follow::Follower;
 use crate::ledger::etcd::keys::Keys;
 use crate::ledger::etcd::store::{CommitRequest, EtcdStore, Outage};
@@ -53,15 +54,17 @@ impl EtcdSync {
         let context = SyncContext { shared: shared.clone(), client, keys, placer, clock };
         let following = tokio::spawn(Follower::new(context.clone()).run());
         let renewing = tokio::spawn(context.clone().renew());
+        let evicting = tokio::spawn(Evictions::new(context.clone(), readiness.clone()).run());
         let reporting = readiness.map(|readiness| tokio::spawn(report(shared.away.subscribe(), readiness)));
         Writer::new(context, requests).run(stop).await;
         following.abort();
         renewing.abort();
+        evicting.abort();
         if let Some(reporting) = reporting {
             reporting.abort();
         }
         // An error is the cancellation that was just asked for.
-        let _ = tokio::join!(following, renewing);
+        let _ = tokio::join!(following, renewing, evicting);
         // What is ours can be taken over at once; otherwise when the lease has run out.
         let _ = timeout(FAREWELL, shared.lease.revoke()).await;
     }

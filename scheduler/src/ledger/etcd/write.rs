@@ -12,6 +12,7 @@ use tracing::warn;
 
 use crate::ledger::draft::{CommitError, TakeOver, TxnDraft};
 use crate::ledger::etcd::context::{FAREWELL, PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
+use crate::ledger::etcd::evictions::is_denied;
 use crate::ledger::etcd::keys::{Key, Keys, Presence};
 use crate::ledger::etcd::store::{CATCH_UP, CommitRequest, EtcdStore};
 
@@ -154,8 +155,15 @@ impl Writer {
                 return Ok(());
             }
             self.turns.take(&drafted.draft);
-            let keys: Vec<(Key, i64)> = drafted.draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
-            match self.context.client.txn(transaction(&self.context.keys, drafted.draft)).await {
+            let mut draft = drafted.draft;
+            let is_eviction = |key: &Key| matches!(key, Key::Evicted(_));
+            if self.context.shared.may_not_evict.load(Ordering::Relaxed) {
+                // All else goes on; `evictions` says what is missing.
+                draft.puts.retain(|key, _| !is_eviction(key));
+            }
+            let evicts = draft.puts.keys().any(is_eviction);
+            let keys: Vec<(Key, i64)> = draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
+            match self.context.client.txn(transaction(&self.context.keys, draft)).await {
                 Ok(outcome) if outcome.succeeded => {
                     self.context.shared.is_back_after_write();
                     self.caught_up(outcome.revision, false).await;
@@ -180,6 +188,10 @@ impl Writer {
                     }
                     let target = if missing { outcome.revision } else { latest };
                     self.caught_up(target, missing).await;
+                }
+                Err(EtcdError::Refused(why)) if evicts && is_denied(&why) => {
+                    self.context.shared.may_not_evict.store(true, Ordering::Relaxed);
+                    self.context.shared.evictions.notify_one();
                 }
                 Err(error) => {
                     self.in_doubt = matches!(error, EtcdError::Lost(_) | EtcdError::TooLarge);
