@@ -306,3 +306,45 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     assert!(units.len() == 2 && units.values().all(|count| *count == 1), "{units:?}");
     world.told(0, &["down", "shop"]);
 }
+
+/// The example of a catalog on real engines, with images that stand in for IIS and MySQL, which has the part of Windows played by a
+/// host of Linux.
+#[test]
+fn a_template_of_the_catalog_is_brought_up_updated_and_rolled_back() {
+    let Some(mut world) = World::new() else { return };
+    eventually("schedulers know both hosts", LIMIT, || {
+        (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2).then_some(())
+    });
+    let template = |version: &str| {
+        let folder = tests::repository().join("examples/catalog/templates/windows-demo").join(version);
+        folder.display().to_string()
+    };
+    for engine in &world.hosts.engines {
+        engine.stand_in("demo-web", 80);
+        engine.stand_in("demo-db", 3306);
+    }
+    let answers = world.file(
+        "demo.answers",
+        "web_image=demo-web\ndb_image=demo-db\ndata_image=demo-db\nweb_host=io.rancher.host.os=linux\npublic_port=\nroot_password=s3cret-of-demo\n",
+    );
+    let (first, second) = (template("0"), template("1"));
+    let up = world.ask(0, &["catalog", "up", &first, "--stack", "shop", "--answers", &answers]);
+    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
+    assert!(!format!("{}{}", up.output, up.errors).contains("s3cret-of-demo"), "{}{}", up.output, up.errors);
+    let before = world.containers(true);
+    assert_eq!(before.len(), 4, "two of web, the database and its data: {before:?}");
+
+    // The same again changes nothing; the next version replaces the web servers alone.
+    let again = world.json(0, &["catalog", "up", &first, "--stack", "shop", "--answers", &answers, "--dry-run"]);
+    assert_eq!(again["is_empty"], true, "{again:#}");
+    let planned = world.told(0, &["catalog", "up", &second, "--stack", "shop", "--answers", &answers, "--dry-run"]);
+    assert!(planned.contains("~ web") && !planned.contains("~ db"), "{planned}");
+    let up = world.ask(0, &["catalog", "up", &second, "--stack", "shop", "--answers", &answers]);
+    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
+    let after = world.containers(true);
+    assert_eq!((after.len(), after.intersection(&before).count()), (4, 2), "{before:?} {after:?}");
+    world.told(0, &["rollback", "shop"]);
+    assert_eq!(world.containers(false).len(), 3);
+    world.told(0, &["down", "shop"]);
+    assert!(world.containers(true).is_empty(), "{:?}", world.containers(true));
+}

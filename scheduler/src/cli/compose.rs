@@ -6,11 +6,14 @@
 pub(crate) mod deploy;
 pub(crate) mod place;
 mod ports;
+mod rancher;
 mod section;
 mod service;
 mod unit;
 mod variable;
 mod volumes;
+
+use std::cell::RefCell;
 
 use model::{Map, Text, Value};
 
@@ -21,28 +24,62 @@ use crate::place::request::Request;
 /// Most documents in one file.
 const DOCUMENTS_MAX: usize = 10_000;
 
-/// The requests of a file: each document is a request, a list of them, or a compose file for the stack `stack`.
-///
-/// `variable` returns the value of a variable of the environment. `for_stack` the requests also say how their services are
-/// updated and what they depend on.
+/// How documents are read.
+pub(crate) struct Reading<'a> {
+    /// The stack of a compose file that names none.
+    pub(crate) stack: &'a str,
+    /// The value of a variable.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
+    pub(crate) unset_is_empty: bool,
+    /// Whether requests also say how their services are updated and what they depend on.
+    pub(crate) for_stack: bool,
+    /// What `rancher-compose.yml` says of the services of the compose file.
+    pub(crate) rancher: Option<&'a Value>,
+}
+
+/// What is read and has no effect, with the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warning {
+    pub(crate) field: String,
+    pub(crate) text: String,
+}
+
+/// The requests of a file: each document is a request, a list of them, or a compose file. What has no effect is added to
+/// `warnings`.
 ///
 /// # Errors
 ///
 /// Fails with the field of the document that is wrong.
 pub(crate) fn requests(
     documents: &[Value],
-    stack: &str,
-    variable: &dyn Fn(&str) -> Option<String>,
-    for_stack: bool,
+    reading: &Reading<'_>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Value>, Invalid> {
+    let for_stack = reading.for_stack;
     let mut requests = Vec::new();
+    if reading.rancher.is_some() && (documents.len() != 1 || !is_compose(&documents[0])) {
+        return Err(Invalid::new("", "it is read with a rancher-compose file", "one compose file"));
+    }
     for (at, document) in documents.iter().enumerate() {
         let within = |error: Invalid| if documents.len() == 1 { error } else { below(&format!("[{at}]"), error) };
         match document {
             Value::Map(map) if is_compose(document) => {
                 let top = if map.get("services").is_some() { "services." } else { "" };
-                let compose = Compose { stack: name(map, stack), top, variable, for_stack, volume_drivers: Vec::new() };
-                requests.extend(compose.requests(map).map_err(within)?);
+                let compose = Compose {
+                    stack: name(map, reading.stack),
+                    top,
+                    variable: reading.variable,
+                    unset_is_empty: reading.unset_is_empty,
+                    for_stack,
+                    rancher: reading.rancher,
+                    volume_drivers: Vec::new(),
+                    warnings: RefCell::default(),
+                };
+                let (found, told) = compose.requests(map).map_err(within)?;
+                requests.extend(found);
+                let placed = |told: Warning| Warning { field: within(Invalid::new(told.field, "", "")).field, ..told };
+                warnings.extend(told.into_iter().map(placed));
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
@@ -124,13 +161,25 @@ struct Compose<'a> {
     /// What stands before the name of a service in the way to it: `services.`, or nothing in a file of version 1.
     top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
+    unset_is_empty: bool,
     for_stack: bool,
+    rancher: Option<&'a Value>,
     /// Of the volumes that the file describes.
     volume_drivers: Vec<(Text, Text)>,
+    warnings: RefCell<Vec<Warning>>,
 }
 
 impl Compose<'_> {
-    fn requests(mut self, map: &Map) -> Result<Vec<Value>, Invalid> {
+    /// Something is read and has no effect.
+    fn warn(&self, field: String, text: &str) {
+        let warning = Warning { field, text: text.to_owned() };
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         let file = Section { path: String::new(), map };
         let services = if self.top.is_empty() {
             map.clone()
@@ -138,11 +187,12 @@ impl Compose<'_> {
             file.only(&["name", "networks", "services", "version", "volumes"])?;
             volumes::check_networks(&file)?;
             if let Some(described) = file.get("volumes") {
-                let described = self.interpolated("volumes", described)?;
+                let described = self.named(&self.interpolated("volumes", described)?)?;
                 self.volume_drivers = volumes::drivers(&Section::new("volumes".into(), &described)?)?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
+        let services = self.with_rancher(&services)?;
         let path = |name: &str| format!("{}{name}", self.top);
         let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));
         let services: Map = Map::new(services.iter().map(interpolated).collect::<Result<_, Invalid>>()?);
@@ -167,7 +217,7 @@ impl Compose<'_> {
             requests.push(whole.with(depends).into());
             done.push(unit.primary);
         }
-        Ok(requests)
+        Ok((requests, self.warnings.into_inner()))
     }
 }
 
@@ -180,7 +230,9 @@ mod tests {
         let parsed = |text: &&str| source::format::parse(text).unwrap().value(model::scalar::core);
         let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
         let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
-        requests(&documents, "shop", &variable, false)
+        let reading =
+            Reading { stack: "shop", variable: &variable, unset_is_empty: false, for_stack: false, rancher: None };
+        requests(&documents, &reading, &mut Vec::new())
     }
 
     fn check_wrong(yaml: &str, field: &str, part: &str) {
@@ -234,7 +286,7 @@ mod tests {
             check_wrong(&service(line), field, "not supported");
         }
         check_wrong(&service("deploy: {replicas: 0}"), "services.web.deploy.replicas", "at least one");
-        check_wrong(&service("deploy: {replicas: x}"), "services.web.count", "whole number");
+        check_wrong(&service("deploy: {replicas: x}"), "services.web.deploy.replicas", "whole number");
         check_wrong(&service("depends_on: [db]"), "services.web.depends_on", "no service db");
         check_wrong(&service("depends_on: [web]"), "services.web.depends_on", "wait for each other");
         check_wrong(&service("ports: ['1-2:1-3']"), "services.web.ports[0]", "a port");

@@ -5,6 +5,7 @@ use model::{Map, Text, Value};
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
 use crate::cli::compose::ports::ports;
+use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::cli::compose::volumes::{volume_driver, volumes};
 use crate::place::invalid::Invalid;
@@ -112,6 +113,15 @@ impl Compose<'_> {
         Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
     }
 
+    /// Names labels of the predecessor that stay on the container and do nothing else.
+    fn check_labels(&self, service: &Section<'_>, labels: &[(Text, Value)]) {
+        for (key, _) in labels.iter().filter(|(key, _)| key.starts_with("io.rancher.")) {
+            if !LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
+                self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
+            }
+        }
+    }
+
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
         let mut environment = Vec::new();
         for (key, value) in service.pairs("environment")? {
@@ -127,7 +137,8 @@ impl Compose<'_> {
 
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         let settings: Vec<_> = engine::names().collect();
-        service.only(&[SERVICE_KEYS, &settings].concat())?;
+        service.only(&[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
+        self.check_rancher(service)?;
         expose(service)?;
         let mut draft: Draft = Vec::new();
         let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
@@ -162,6 +173,8 @@ impl Compose<'_> {
         }
         put("environment", Some(self.environment(service)?));
         let mut labels = labels(service)?;
+        self.check_labels(service, &labels);
+        labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
         put("volumes", Some(volumes(service)?));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
@@ -174,13 +187,17 @@ impl Compose<'_> {
         resources.extend(service.get("mem_reservation").map(|value| ("memory".into(), value.clone())));
         limits.extend(service.get("mem_limit").map(|value| ("memory".into(), value.clone())));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
-        let mut count = service.get("scale").cloned();
+        let mut count = self.scale(service)?;
+        let upgrade = self.upgrade(service)?;
+        let has_rules =
+            service.get("deploy").and_then(Value::as_map).is_some_and(|map| map.get("update_config").is_some());
+        put("update", upgrade.filter(|_| !has_rules));
         if let Some(deploy) = service.below("deploy")? {
             for (field, rules) in self.updates(&deploy)? {
                 put(field, Some(rules));
             }
             labels.extend(deploy.pairs("labels")?);
-            count = deploy.get("replicas").cloned().or(count);
+            count = integer(&deploy, "replicas")?.map(Value::Int).or(count);
             match deploy.text("mode")?.as_deref() {
                 None | Some("replicated") => {}
                 Some("global") => put("global", Some(true.into())),
@@ -220,6 +237,18 @@ impl Compose<'_> {
         Ok(draft)
     }
 }
+
+/// Labels of the predecessor that do something here, by how they begin.
+const LABELS_WITH_EFFECT: [&str; 8] = [
+    "io.rancher.container.name",
+    "io.rancher.container.start_once",
+    "io.rancher.lb_service.",
+    "io.rancher.scheduler.",
+    "io.rancher.service.requested.host.id",
+    "io.rancher.sidekicks",
+    "io.rancher.stack",
+    "io.rancher.container.dns.port.",
+];
 
 /// Its labels, with one about links that DNS would not know otherwise.
 fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
@@ -349,7 +378,7 @@ fn volumes_from(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
     Ok((!items.is_empty()).then(|| Value::list(items.into_iter().map(Value::Text))))
 }
 
-fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+pub(super) fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
     match service.get(key) {
         None => Ok(None),
         Some(Value::Bool(value)) => Ok(value.then_some(true.into())),
@@ -367,6 +396,17 @@ fn number(service: &Section<'_>, key: &str) -> Result<Value, Invalid> {
     let number =
         text.trim().parse().map_err(|_| Invalid::new(service.at(key), format!("found {text:?}"), "a number"))?;
     Ok(Value::Int(number))
+}
+
+/// A whole number, or text that is one.
+pub(super) fn integer(section: &Section<'_>, key: &str) -> Result<Option<i64>, Invalid> {
+    let Some(value) = section.get(key) else { return Ok(None) };
+    let number = value.as_int().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
+    let wrong = || {
+        let found = value.as_str().map_or_else(|| value.kind().to_owned(), |text| format!("{text:?}"));
+        Invalid::new(section.at(key), format!("found {found}"), "a whole number")
+    };
+    number.ok_or_else(wrong).map(Some)
 }
 
 /// A list of texts or numbers.

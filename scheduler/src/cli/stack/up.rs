@@ -8,7 +8,7 @@ use process::table::table;
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::file::read_stack;
+use crate::cli::file::{Files, read_stack};
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list, row};
@@ -20,9 +20,19 @@ struct Wanted {
     /// A compose file, or services as requests in JSON or YAML; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// A rancher-compose.yml with more of the same services: scale, health checks, updates
+    #[arg(long, value_name = "FILE")]
+    rancher_compose: Option<PathBuf>,
     /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// How what is wanted is brought about.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Manner {
     /// Remove services that the file does not have
     #[arg(long)]
     prune: bool,
@@ -65,26 +75,53 @@ pub struct Up {
 
 impl Wanted {
     fn body(&self) -> Result<(String, Value), Failure> {
-        let (name, services) = read_stack(&self.file, self.stack.as_ref())?;
-        Ok((name, json!({ "services": services, "prune": self.prune, "atomic": self.atomic })))
+        let files = Files::of(&self.file, self.rancher_compose.as_deref(), self.stack.as_ref())?;
+        let (name, services) = read_stack(&files)?;
+        Ok((name, self.manner.body(&services)))
+    }
+}
+
+impl Manner {
+    pub(in crate::cli) fn body(&self, services: &[Value]) -> Value {
+        json!({ "services": services, "prune": self.prune, "atomic": self.atomic })
     }
 }
 
 impl Plan {
     pub(in crate::cli) async fn run(self) -> Outcome {
         let (name, body) = self.wanted.body()?;
-        let client = client(&self.ask)?;
-        let answer = client.ask(Method::POST, &path_of(&name, "/plan"), Some(&body), |_| {}).await;
-        let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
-        let errors = list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
-        let fits = errors.filter(|unit| unit["error"].is_string()).count() == 0;
-        if self.ask.json {
-            print_json(&answer);
-        } else {
-            show(&answer);
-        }
-        Ok(fits)
+        planned(&name, &body, &self.ask).await
     }
+}
+
+/// Prints what would change; whether all of it has a place.
+pub(in crate::cli) async fn planned(name: &str, body: &Value, ask: &Ask) -> Outcome {
+    let client = client(ask)?;
+    let answer = client.ask(Method::POST, &path_of(name, "/plan"), Some(body), |_| {}).await;
+    let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
+    let errors = list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
+    let fits = errors.filter(|unit| unit["error"].is_string()).count() == 0;
+    if ask.json {
+        print_json(&answer);
+    } else {
+        show(&answer);
+    }
+    Ok(fits)
+}
+
+/// Has a stack run as it is wanted, and reports how far it is.
+pub(in crate::cli) async fn brought_up(
+    name: &str,
+    mut body: Value,
+    expect: Option<u64>,
+    waiting: &Waiting,
+    ask: &Ask,
+) -> Outcome {
+    if let Some(expect) = expect {
+        body["expect"] = expect.into();
+    }
+    let client = client(ask)?;
+    follow(&client, (Method::PUT, path_of(name, "")), Some(&body), ask, waiting).await
 }
 
 /// Prints what differs, field by field.
@@ -135,11 +172,7 @@ fn show(answer: &Value) {
 
 impl Up {
     pub(in crate::cli) async fn run(self) -> Outcome {
-        let (name, mut body) = self.wanted.body()?;
-        if let Some(expect) = self.expect {
-            body["expect"] = expect.into();
-        }
-        let client = client(&self.ask)?;
-        follow(&client, (Method::PUT, path_of(&name, "")), Some(&body), &self.ask, &self.waiting).await
+        let (name, body) = self.wanted.body()?;
+        brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
     }
 }
