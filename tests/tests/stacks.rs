@@ -328,23 +328,50 @@ fn a_template_of_the_catalog_is_brought_up_updated_and_rolled_back() {
         "web_image=demo-web\ndb_image=demo-db\ndata_image=demo-db\nweb_host=io.rancher.host.os=linux\npublic_port=\nroot_password=s3cret-of-demo\n",
     );
     let (first, second) = (template("0"), template("1"));
-    let up = world.ask(0, &["catalog", "up", &first, "--stack", "shop", "--answers", &answers]);
-    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
-    assert!(!format!("{}{}", up.output, up.errors).contains("s3cret-of-demo"), "{}{}", up.output, up.errors);
-    let before = world.containers(true);
-    assert_eq!(before.len(), 4, "two of web, the database and its data: {before:?}");
+    let demo = |version: &'static str, more: &[&'static str]| -> Vec<String> {
+        let path = if version == "0" { &first } else { &second };
+        let words = ["catalog", "up", path.as_str(), "--stack", "shop", "--answers", answers.as_str()];
+        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    };
+    let run = |world: &mut World, words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ended = world.ask(0, &words);
+        let told = format!("{}{}", ended.output, ended.errors);
+        assert!(ended.code == Some(0) && !told.contains("s3cret-of-demo"), "{words:?}: {told}");
+        ended.output
+    };
+    let done = |world: &mut World, revision: u64| {
+        let address = world.address(0);
+        let begun = Instant::now();
+        eventually(&format!("revision {revision} is done"), LIMIT * 2, || {
+            let shown = world.hosts.ask_scheduler(0, &address, &["stacks", "shop", "--json"]);
+            let shown: Value = serde_json::from_str(&shown.output).ok()?;
+            (shown["state"] == "done" && shown["revision"] == revision).then_some(())
+        });
+        tell(&format!("revision {revision} of the demo is done after {:?}", begun.elapsed()));
+    };
+    run(&mut world, &demo("0", &["--detach"]));
+    done(&mut world, 1);
+    // Two web servers; the database, whose data are of a sidekick.
+    let parted = |containers: BTreeSet<(usize, String, String)>| -> (BTreeSet<_>, BTreeSet<_>) {
+        containers.into_iter().partition(|(_, name, _)| name.starts_with("shop-web-"))
+    };
+    let before = parted(world.containers(true));
+    assert_eq!((before.0.len(), before.1.is_empty()), (2, false), "{before:?}");
 
     // The same again changes nothing; the next version replaces the web servers alone.
-    let again = world.json(0, &["catalog", "up", &first, "--stack", "shop", "--answers", &answers, "--dry-run"]);
+    let again: Value = serde_json::from_str(&run(&mut world, &demo("0", &["--dry-run", "--json"]))).unwrap();
     assert_eq!(again["is_empty"], true, "{again:#}");
-    let planned = world.told(0, &["catalog", "up", &second, "--stack", "shop", "--answers", &answers, "--dry-run"]);
+    let planned = run(&mut world, &demo("1", &["--dry-run"]));
     assert!(planned.contains("~ web") && !planned.contains("~ db"), "{planned}");
-    let up = world.ask(0, &["catalog", "up", &second, "--stack", "shop", "--answers", &answers]);
-    assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);
-    let after = world.containers(true);
-    assert_eq!((after.len(), after.intersection(&before).count()), (4, 2), "{before:?} {after:?}");
-    world.told(0, &["rollback", "shop"]);
-    assert_eq!(world.containers(false).len(), 3);
+    run(&mut world, &demo("1", &["--detach"]));
+    done(&mut world, 2);
+    let after = parted(world.containers(true));
+    assert_eq!((after.0.len(), after.0.intersection(&before.0).count()), (2, 0), "{before:?} {after:?}");
+    assert_eq!(after.1, before.1);
+    world.told(0, &["rollback", "shop", "--detach"]);
+    done(&mut world, 3);
+    assert_eq!(parted(world.containers(true)).1, before.1);
     world.told(0, &["down", "shop"]);
     assert!(world.containers(true).is_empty(), "{:?}", world.containers(true));
 }

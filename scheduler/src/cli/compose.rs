@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use model::{Map, Text, Value};
 
 use crate::cli::compose::section::Section;
+use crate::cli::compose::volumes::Described;
 use crate::place::invalid::Invalid;
 use crate::place::request::Request;
 
@@ -73,7 +74,7 @@ pub(crate) fn requests(
                     unset_is_empty: reading.unset_is_empty,
                     for_stack,
                     rancher: reading.rancher,
-                    volume_drivers: Vec::new(),
+                    volumes: Described::default(),
                     warnings: RefCell::default(),
                 };
                 let (found, told) = compose.requests(map).map_err(within)?;
@@ -164,8 +165,8 @@ struct Compose<'a> {
     unset_is_empty: bool,
     for_stack: bool,
     rancher: Option<&'a Value>,
-    /// Of the volumes that the file describes.
-    volume_drivers: Vec<(Text, Text)>,
+    /// The volumes that the file describes.
+    volumes: Described,
     warnings: RefCell<Vec<Warning>>,
 }
 
@@ -188,7 +189,7 @@ impl Compose<'_> {
             volumes::check_networks(&file)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.named(&self.interpolated("volumes", described)?)?;
-                self.volume_drivers = volumes::drivers(&Section::new("volumes".into(), &described)?)?;
+                self.volumes = volumes::described(&Section::new("volumes".into(), &described)?, self.for_stack)?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };

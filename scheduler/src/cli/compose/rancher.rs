@@ -345,4 +345,15 @@ mod tests {
         let (found, _) = read_for(true, compose, "{}\n").unwrap();
         assert_eq!(found[0]["engine"]["volume_driver"], "nfs");
     }
+
+    #[test]
+    fn each_unit_of_a_stack_may_have_a_volume_of_its_own() {
+        let compose = "version: '2'\nvolumes: {data: {driver: nfs, per_container: true}, all: {per_container: false}}\n\
+                       services: {a: {image: a, volumes: ['data:/data:ro', 'all:/all', '/data:/x']}}\n";
+        let (found, _) = read_for(true, compose, "{}\n").unwrap();
+        assert_eq!(found[0]["volumes"], json!(["shop-data-${index}:/data:ro", "all:/all", "/data:/x"]));
+        assert_eq!(found[0]["engine"]["volume_driver"], "nfs");
+        let error = read_for(false, compose, "{}\n").unwrap_err();
+        assert_eq!(error.field, "volumes.all.per_container");
+    }
 }

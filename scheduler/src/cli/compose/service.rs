@@ -7,7 +7,7 @@ use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, up
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::volumes::{volume_driver, volumes};
+use crate::cli::compose::volumes::{named, volume_driver, volumes};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
@@ -106,7 +106,7 @@ impl Compose<'_> {
             let options = [("options".into(), Map::new(service.pairs("log_opt")?).into())];
             settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
         }
-        if let Some(driver) = volume_driver(service, &self.volume_drivers)? {
+        if let Some(driver) = volume_driver(service, &self.volumes.drivers)? {
             settings.retain(|(name, _)| &**name != "volume_driver");
             settings.push(("volume_driver".into(), Value::Text(driver)));
         }
@@ -176,7 +176,7 @@ impl Compose<'_> {
         self.check_labels(service, &labels);
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
-        put("volumes", Some(volumes(service)?));
+        put("volumes", Some(named(&volumes(service)?, &self.stack, &self.volumes.of_units)));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
         match network(service)? {
             Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),
