@@ -95,6 +95,8 @@ pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, St
         unset_is_empty: true,
         for_stack: true,
         rancher: rancher.as_ref(),
+        file: &|name| Ok(format!("A={name}")),
+        profiles: &[],
     };
     let mut warnings = Vec::new();
     let services = compose::requests(&documents, &reading, &mut warnings).map_err(|error| error.to_string())?;

@@ -310,6 +310,10 @@ fn templates_of_a_catalog_are_listed_asked_and_planned() {
     );
     write("rancher-compose.yml", ".catalog:\n  questions:\n  - {variable: on, type: colour}\n");
     world.check(&["catalog", "show", &mine], 2, &["rancher-compose.yml, line 3", "colour", "boolean, certificate"]);
+    write("rancher-compose.yml", "");
+    write("docker-compose.yml.tpl", "web:\n  image: a\n  env_file: ../../berth.env\n");
+    std::fs::write(world.files.path("berth.env"), "A=1\n").unwrap();
+    world.check(&["catalog", "up", &mine, "--dry-run"], 2, &["env_file[0]", "it is not in the folder of the template"]);
     write("rancher-compose.yml", "web:\n  vcpu: 1\n");
     world.check(
         &["catalog", "up", &mine, "--dry-run"],

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use source::format::Parsed;
@@ -13,6 +13,9 @@ use crate::cli::compose;
 use crate::cli::compose::{Reading, Warning};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
+
+/// Largest file of variables that a service names: an engine takes an environment of some hundred KiB.
+const VARIABLES_MAX: u64 = 1 << 20;
 
 /// Largest file of requests.
 const FILE_MAX: u64 = 64 << 20;
@@ -39,6 +42,12 @@ pub(super) struct Files<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
     pub(super) unset_is_empty: bool,
+    /// The folder in which files are that a service names.
+    pub(super) path: PathBuf,
+    /// Whether they have to be there: who wrote a catalog does not choose files of the one who uses it.
+    pub(super) is_confined: bool,
+    /// Which services with profiles are read too.
+    pub(super) profiles: &'a [String],
 }
 
 /// The requests of a file, and whether each may need those before it: of a compose file they come in the order of
@@ -47,13 +56,13 @@ pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, b
     let files = Files::of(file, None, stack)?;
     let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    Ok((documents.requests(false, &environment, false)?, is_compose))
+    Ok((documents.requests(false, &files)?, is_compose))
 }
 
 /// The stack that files describe: its name and its services.
 pub(super) fn read_stack(files: &Files<'_>) -> Result<(String, Vec<Value>), Failure> {
     let documents = Documents::read(files)?;
-    let mut services = documents.requests(true, files.variable, files.unset_is_empty)?;
+    let mut services = documents.requests(true, files)?;
     let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -85,6 +94,9 @@ impl<'a> Files<'a> {
             folder,
             variable: &environment,
             unset_is_empty: false,
+            path: file.parent().unwrap_or(Path::new("")).to_owned(),
+            is_confined: false,
+            profiles: &[],
         })
     }
 }
@@ -92,17 +104,21 @@ impl<'a> Files<'a> {
 impl Input {
     /// A file, or standard input.
     pub(super) fn open(file: &Path) -> Result<Self, Failure> {
+        Self::open_at_most(file, FILE_MAX)
+    }
+
+    fn open_at_most(file: &Path, most: u64) -> Result<Self, Failure> {
         let is_input = file.as_os_str() == "-";
         let shown = if is_input { "standard input".to_owned() } else { file.display().to_string() };
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
         let mut contents = Vec::new();
         let read = if is_input {
-            io::stdin().take(FILE_MAX + 1).read_to_end(&mut contents)
+            io::stdin().take(most + 1).read_to_end(&mut contents)
         } else {
-            std::fs::File::open(file).and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut contents))
+            std::fs::File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut contents))
         };
-        if read.map_err(|error| wrong(&error))? as u64 > FILE_MAX {
-            return Err(wrong(&format!("longer than {FILE_MAX} bytes")));
+        if read.map_err(|error| wrong(&error))? as u64 > most {
+            return Err(wrong(&format!("longer than {most} bytes")));
         }
         let text = source::format::text(contents).map_err(|error| wrong(&error))?;
         Ok(Self { shown, text, rendered: None })
@@ -209,14 +225,25 @@ impl<'a> Documents<'a> {
         }
     }
 
-    fn requests(
-        &self,
-        for_stack: bool,
-        variable: &dyn Fn(&str) -> Option<String>,
-        unset_is_empty: bool,
-    ) -> Result<Vec<Value>, Failure> {
-        let rancher = self.rancher.as_ref().map(|(_, value)| value);
-        let reading = Reading { stack: &self.stack, variable, unset_is_empty, for_stack, rancher };
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Vec<Value>, Failure> {
+        let text_of = |name: &str| {
+            let path = files.path.join(name);
+            let real = path.canonicalize().ok().zip(files.path.canonicalize().ok());
+            if files.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
+                return Err("it is not in the folder of the template".to_owned());
+            }
+            let input = Input::open_at_most(&path, VARIABLES_MAX).map_err(|error| error.to_string())?;
+            Ok::<_, String>(input.text)
+        };
+        let reading = Reading {
+            stack: &self.stack,
+            variable: files.variable,
+            unset_is_empty: files.unset_is_empty,
+            for_stack,
+            rancher: self.rancher.as_ref().map(|(_, value)| value),
+            file: &text_of,
+            profiles: files.profiles,
+        };
         let mut warnings = Vec::new();
         let requests = compose::requests(&self.all, &reading, &mut warnings);
         let requests =
@@ -259,6 +286,9 @@ mod tests {
             folder: Some("Shop".to_owned()),
             variable: &|_| None,
             unset_is_empty: false,
+            path: PathBuf::new(),
+            is_confined: false,
+            profiles: &[],
         };
         match read_stack(&files) {
             Ok((name, services)) => panic!("{name}: {services:?}"),

@@ -212,7 +212,17 @@ impl VersionFolder {
         let compose = compose.ok_or_else(|| wrong(&self.path, "no docker-compose.yml"))?;
         let rancher = self.input(&RANCHER, answer, false)?.filter(|input| !says_nothing(&input.text));
         let folder = Some(template.to_owned());
-        read(&Files { compose, rancher, stack, folder, variable: answer, unset_is_empty: true })
+        read(&Files {
+            compose,
+            rancher,
+            stack,
+            folder,
+            variable: answer,
+            unset_is_empty: true,
+            path: self.path.clone(),
+            is_confined: true,
+            profiles: &[],
+        })
     }
 }
 

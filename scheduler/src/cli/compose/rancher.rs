@@ -202,8 +202,15 @@ mod tests {
         let value = |text: &str| source::format::parse(text).unwrap().value(model::scalar::core);
         let variable = |name: &str| (name == "N").then(|| "3".to_owned());
         let rancher = value(rancher);
-        let reading =
-            Reading { stack: "shop", variable: &variable, unset_is_empty: true, for_stack, rancher: Some(&rancher) };
+        let reading = Reading {
+            stack: "shop",
+            variable: &variable,
+            unset_is_empty: true,
+            for_stack,
+            rancher: Some(&rancher),
+            file: &|_| Ok(String::new()),
+            profiles: &[],
+        };
         let mut warnings = Vec::new();
         let found = requests(&[value(compose)], &reading, &mut warnings)?;
         let found = found.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
@@ -295,6 +302,8 @@ mod tests {
             unset_is_empty: false,
             for_stack: true,
             rancher: Some(&rancher),
+            file: &|_| Ok(String::new()),
+            profiles: &[],
         };
         let error = requests(&[value("id: a\nimage: b\n")], &reading, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("one compose file"), "{error}");

@@ -28,6 +28,7 @@ const SERVICE_KEYS: &[&str] = &[
     "dns_search",
     "domainname",
     "entrypoint",
+    "env_file",
     "environment",
     "expose",
     "external_links",
@@ -44,6 +45,7 @@ const SERVICE_KEYS: &[&str] = &[
     "network_mode",
     "networks",
     "platform",
+    "profiles",
     "ports",
     "restart",
     "scale",
@@ -123,13 +125,15 @@ impl Compose<'_> {
     }
 
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
-        let mut environment = Vec::new();
-        for (key, value) in service.pairs("environment")? {
+        let mut environment: Draft = Vec::new();
+        for (key, value) in self.of_env_files(service)?.into_iter().chain(service.pairs("environment")?) {
             // A variable without a value is taken from the environment.
             let value = match &value {
                 Value::Null => (self.variable)(&key).map(Value::text),
                 _ => Some(value),
             };
+            // What comes later counts.
+            environment.retain(|(own, _)| *own != key);
             environment.extend(value.map(|value| (key, value)));
         }
         Ok(Map::new(environment).into())

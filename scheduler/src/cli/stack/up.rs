@@ -8,7 +8,8 @@ use process::table::table;
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::file::{Files, read_stack};
+use crate::cli::compose::env_file::variables;
+use crate::cli::file::{Files, Input, read_stack};
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list, row};
@@ -23,6 +24,12 @@ struct Wanted {
     /// A rancher-compose.yml with more of the same services: scale, health checks, updates
     #[arg(long, value_name = "FILE")]
     rancher_compose: Option<PathBuf>,
+    /// File with variables for the compose file, lines KEY=VALUE; it wins over the environment
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+    /// Also services with this profile
+    #[arg(long, value_name = "NAME")]
+    profile: Vec<String>,
     /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
@@ -76,6 +83,20 @@ pub struct Up {
 impl Wanted {
     fn body(&self) -> Result<(String, Value), Failure> {
         let files = Files::of(&self.file, self.rancher_compose.as_deref(), self.stack.as_ref())?;
+        let environment = files.variable;
+        let variables = match &self.env_file {
+            None => Vec::new(),
+            Some(file) => {
+                let input = Input::open(file)?;
+                let wrong = |error: String| Failure::Wrong(format!("{}: {error}", input.shown));
+                variables(&input.text).map_err(wrong)?
+            }
+        };
+        let variable = |name: &str| {
+            let known = variables.iter().rev().find(|(own, _)| **own == *name);
+            known.map(|(_, value)| value.to_string()).or_else(|| environment(name))
+        };
+        let files = Files { variable: &variable, profiles: &self.profile, ..files };
         let (name, services) = read_stack(&files)?;
         Ok((name, self.manner.body(&services)))
     }
