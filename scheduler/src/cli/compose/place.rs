@@ -10,7 +10,11 @@ pub(crate) fn line_of(text: &str, document: &Node, field: &str) -> (Option<usize
     let lines: Vec<&str> = text.lines().collect();
     let (mut node, mut rest, mut line) = (document, field, None);
     loop {
-        rest = rest.trim_start_matches('.');
+        // A key may begin with a dot itself, as `.catalog` does.
+        let is_dotted = |(key, _): &(model::Text, Node)| key.starts_with('.') && rest.starts_with(&**key);
+        if !node.entries().unwrap_or_default().iter().any(is_dotted) {
+            rest = rest.trim_start_matches('.');
+        }
         let (next, key, after) = if let Some(index) = rest.strip_prefix('[') {
             let Some((number, after)) = index.split_once(']') else { break };
             let Some(item) = node.items().and_then(|items| items.get(number.parse::<usize>().ok()?)) else { break };
@@ -79,5 +83,8 @@ mod tests {
         ] {
             assert_eq!(line_of(TEXT, &node, field).0, line, "{field}");
         }
+        const OLD: &str = "a: 1\n.catalog:\n  questions:\n  - type: b\n";
+        let source::format::Parsed::Yaml(node) = source::format::parse(OLD).unwrap() else { panic!("it is YAML") };
+        assert_eq!(line_of(OLD, &node, ".catalog.questions[0].type"), (Some(4), 0));
     }
 }

@@ -161,7 +161,8 @@ impl Compose<'_> {
         }
         put("engine", self.settings(service)?);
         for key in ["domainname", "hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
-            put(key, service.text(key)?.map(Value::Text));
+            // An empty one, as a variable may be, says nothing.
+            put(key, service.text(key)?.filter(|text| !text.is_empty()).map(Value::Text));
         }
         for key in ["stdin_open", "tty"] {
             put(key, truth(service, key)?);
