@@ -52,7 +52,7 @@ impl World {
         // Most of what is asked of a catalog asks no scheduler.
         let server = if matches!(words, ["catalog", "list" | "show", ..]) { vec![] } else { vec!["--server", &server] };
         let (command, rest) = words.split_at(if words[0] == "catalog" { 2 } else { 1 });
-        let words = [command, &server, rest].concat();
+        let words = [command, &server[..], rest].concat();
         words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word).run()
     }
 

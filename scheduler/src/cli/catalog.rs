@@ -127,7 +127,7 @@ impl List {
             };
             let about = &template.about;
             let versions: Vec<&str> = template.versions.iter().map(|version| &*version.folder).collect();
-            let meant = template.meant().map_or("-", |version| version.shown());
+            let meant = template.meant().map_or("-", VersionFolder::shown);
             rows.push(row([&template.name, meant, &versions.join(" "), &about.category, &about.description]));
             all.push(json!({
                 "template": template.name, "name": about.name, "description": about.description, "category": about.category,

@@ -94,7 +94,7 @@ impl<'a> Files<'a> {
             folder,
             variable: &environment,
             unset_is_empty: false,
-            path: file.parent().unwrap_or(Path::new("")).to_owned(),
+            path: file.parent().unwrap_or_else(|| Path::new("")).to_owned(),
             is_confined: false,
             profiles: &[],
         })
@@ -195,7 +195,7 @@ impl<'a> Documents<'a> {
             None => None,
             Some(input) => Some((input, input.document()?.value(model::scalar::core))),
         };
-        let stack = files.stack.map(ToOwned::to_owned).or(files.folder.as_ref().map(|folder| folder.to_lowercase()));
+        let stack = files.stack.map(ToOwned::to_owned).or_else(|| Some(files.folder.as_ref()?.to_lowercase()));
         Ok(Self { compose, parts, all, rancher, stack: plain_name(&stack.unwrap_or_else(|| "default".to_owned())) })
     }
 

@@ -83,8 +83,8 @@ mod tests {
         ] {
             assert_eq!(line_of(TEXT, &node, field).0, line, "{field}");
         }
-        const OLD: &str = "a: 1\n.catalog:\n  questions:\n  - type: b\n";
-        let source::format::Parsed::Yaml(node) = source::format::parse(OLD).unwrap() else { panic!("it is YAML") };
-        assert_eq!(line_of(OLD, &node, ".catalog.questions[0].type"), (Some(4), 0));
+        let old = "a: 1\n.catalog:\n  questions:\n  - type: b\n";
+        let source::format::Parsed::Yaml(node) = source::format::parse(old).unwrap() else { panic!("it is YAML") };
+        assert_eq!(line_of(old, &node, ".catalog.questions[0].type"), (Some(4), 0));
     }
 }

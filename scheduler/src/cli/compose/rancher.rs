@@ -150,7 +150,9 @@ impl Compose<'_> {
             self.warn(service.at("upgrade_strategy"), "without effect: only stacks (`scheduler up`) are updated");
             return Ok(None);
         }
-        Ok(Some(Map::new(update).into()))
+        // What compose itself says of updates counts.
+        let deploy = service.get("deploy").and_then(Value::as_map);
+        Ok(deploy.is_none_or(|map| map.get("update_config").is_none()).then(|| Map::new(update).into()))
     }
 }
 

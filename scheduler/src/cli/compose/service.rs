@@ -193,10 +193,7 @@ impl Compose<'_> {
         limits.extend(service.get("mem_limit").map(|value| ("memory".into(), value.clone())));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = self.scale(service)?;
-        let upgrade = self.upgrade(service)?;
-        let has_rules =
-            service.get("deploy").and_then(Value::as_map).is_some_and(|map| map.get("update_config").is_some());
-        put("update", upgrade.filter(|_| !has_rules));
+        put("update", self.upgrade(service)?);
         if let Some(deploy) = service.below("deploy")? {
             for (field, rules) in self.updates(&deploy)? {
                 put(field, Some(rules));
