@@ -21,10 +21,10 @@ struct Wanted {
     /// A compose file, or services as requests in JSON or YAML; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// A rancher-compose.yml with more of the same services: scale, health checks, updates
+    /// A rancher-compose.yml with more of the same services
     #[arg(long, value_name = "FILE")]
     rancher_compose: Option<PathBuf>,
-    /// File with variables for the compose file, lines KEY=VALUE; it wins over the environment
+    /// File of variables, lines KEY=VALUE; it wins over the environment
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     /// Also services with this profile
@@ -59,15 +59,13 @@ pub struct Plan {
 
 /// `up`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Waits until everything is as it should be. The exit code is 0 then, 1 when it is not or was rolled back, and 2
-when the file is wrong.
+#[command(after_help = "Waits until everything is as it should be. The exit code is 0 then, 1 when it is not or was
+rolled back, and 2 when the file is wrong.
 
 Examples:
   scheduler plan shop/compose.yml
   scheduler up shop/compose.yml --expect 3
-  scheduler up - --stack shop --prune --atomic < compose.yml"
-)]
+  scheduler up - --stack shop --prune --atomic < compose.yml")]
 pub struct Up {
     #[command(flatten)]
     wanted: Wanted,
