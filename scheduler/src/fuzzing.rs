@@ -88,7 +88,7 @@ pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, St
     };
     let rancher = rancher.map(parsed).transpose()?;
     let documents = compose::divide(compose).into_iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
-    let variable = |name: &str| (name.len() % 3 != 0).then(|| name.to_lowercase());
+    let variable = |name: &str| (!name.len().is_multiple_of(3)).then(|| name.to_lowercase());
     let reading = Reading {
         stack: "shop",
         variable: &variable,
