@@ -1,4 +1,4 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`, and those of stacks; and
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`, and those of stacks and catalogs; and
 //! `ledger`, `backup` and `restore`, which work on the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
@@ -8,8 +8,9 @@
 
 mod amounts;
 mod backup;
+mod catalog;
 pub(crate) mod client;
-mod compose;
+pub(crate) mod compose;
 mod explain;
 mod file;
 mod hosts;
@@ -31,6 +32,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::cli::backup::{MakeBackup, Restore};
+use crate::cli::catalog::Catalog;
 use crate::cli::client::{Answer, Ask, Client};
 use crate::cli::explain::Explain;
 use crate::cli::hosts::Hosts;
@@ -69,6 +71,8 @@ pub enum Command {
     Plan(Plan),
     /// Have what a file describes run, and stay so
     Up(Up),
+    /// Stacks from the templates of a catalog: list them, show what one asks, bring one up
+    Catalog(Catalog),
     /// Stop and remove all of a stack
     #[command(after_help = "Volumes with names stay on their hosts.")]
     Down(OneStack),
@@ -114,6 +118,7 @@ impl Command {
                 Self::Rm(rm) => rm.run().await,
                 Self::Plan(plan) => plan.run().await,
                 Self::Up(up) => up.run().await,
+                Self::Catalog(catalog) => catalog.run().await,
                 Self::Down(down) => down.run(Method::DELETE, "").await,
                 Self::Scale(scale) => scale.run().await,
                 Self::Rollback(rollback) => rollback.run().await,
@@ -146,6 +151,7 @@ impl Command {
             Self::Rm(rm) => rm.ask.json,
             Self::Plan(plan) => plan.ask.json,
             Self::Up(up) => up.ask.json,
+            Self::Catalog(catalog) => catalog.json(),
             Self::Down(down) => down.ask.json,
             Self::Scale(scale) => scale.ask.json,
             Self::Rollback(rollback) => rollback.ask.json,

@@ -1,12 +1,14 @@
-//! What the fuzzer of the ledger's records calls (`fuzz/src/ledger.rs`); no part of the service.
+//! What the fuzzers of the ledger's records and of files of stacks call (`fuzz/src/ledger.rs`, `fuzz/src/template.rs`); no part
+//! of the service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Map, Text, objects};
+use model::{Map, Text, Value, objects};
 use source::Store;
 
+use crate::cli::compose::{self, Reading};
 use crate::ledger::LAPSE;
 use crate::ledger::etcd::keys::{Key, Keys};
 use crate::ledger::etcd::seal::{LedgerKey, Put, Seal};
@@ -72,4 +74,37 @@ pub fn learned(value: &[u8], is_sealed: bool) -> Learned {
     let hosts = placer.hosts(NOW).unwrap_or_default();
     let promised = hosts.first().and_then(|host| host.pools.get("memoryReservation")).map_or(0, |pool| pool.promised);
     Learned { placements: all.into_iter().map(|one| (one.id, one.error)).collect(), left: ids(NOW), promised }
+}
+
+/// Reads a compose file and the file of the predecessor beside it, as `up` does: the services, or what is wrong.
+///
+/// # Errors
+///
+/// Fails as the command does.
+pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, String> {
+    let parsed = |text: &str| {
+        let parsed = source::format::parse(text).map_err(|error| error.to_string())?;
+        Ok::<_, String>(parsed.value(model::scalar::core))
+    };
+    let rancher = rancher.map(parsed).transpose()?;
+    let documents = compose::divide(compose).into_iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
+    let variable = |name: &str| (!name.len().is_multiple_of(3)).then(|| name.to_lowercase());
+    let reading = Reading {
+        stack: "shop",
+        variable: &variable,
+        unset_is_empty: true,
+        for_stack: true,
+        rancher: rancher.as_ref(),
+        file: &|name| Ok(format!("A={name}")),
+        profiles: &[],
+    };
+    let mut warnings = Vec::new();
+    let services = compose::requests(&documents, &reading, &mut warnings).map_err(|error| error.to_string())?;
+    for text in [compose, compose.lines().next().unwrap_or_default()] {
+        let Ok(source::format::Parsed::Yaml(node)) = source::format::parse(text) else { continue };
+        for warning in &warnings {
+            compose::place::line_of(text, &node, &warning.field);
+        }
+    }
+    Ok(services)
 }

@@ -20,7 +20,7 @@ struct Serve {
     #[arg(long, alias = "listenReload", value_name = "ADDRESS", env = "BERTH_ADMIN", value_parser = listen_address)]
     admin: Option<SocketAddr>,
 
-    /// Where the cluster is described: `metadata:HOST[:PORT]` or `file:PATH`
+    /// The cluster: `metadata:HOST[:PORT]` or `file:PATH`
     #[arg(long, env = "BERTH_SOURCE", conflicts_with = "metadata_server")]
     source: Option<Source>,
 

@@ -93,9 +93,11 @@ impl DockerHosts {
     /// What a subcommand of the scheduler on a host ends with, which answers at this address.
     pub fn ask_scheduler(&self, host: usize, address: &str, words: &[&str]) -> Ended {
         let token = self.scheduler_state(host).join("scheduler.token");
-        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(address);
-        let launch = launch.word("--token-file").word(token);
-        let launch = words[1..].iter().fold(launch, Launch::word);
+        // Commands of a catalog have two words.
+        let (command, rest) = words.split_at(if words[0] == "catalog" { 2 } else { 1 });
+        let launch = command.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
+        let launch = launch.word("--server").word(address).word("--token-file").word(token);
+        let launch = rest.iter().fold(launch, Launch::word);
         launch.in_namespace(&self.switch.hosts[host]).run()
     }
 

@@ -155,8 +155,24 @@ impl Engine {
         names.lines().map(ToOwned::to_owned).collect()
     }
 
+    /// Makes an image of busybox that stands in for a server: it answers HTTP on this port, and ends when it is told to.
+    pub fn stand_in(&self, image: &str, port: u16) {
+        let serve = format!("trap exit TERM; echo ok >/index.html; httpd -p {port} -h /; while :; do sleep 0.1; done");
+        let command = format!("CMD {}", serde_json::json!([BUSYBOX, "sh", "-c", serve]));
+        self.import_with(
+            image,
+            &[Path::new(BUSYBOX)],
+            &[("sh", "busybox"), ("true", "busybox")],
+            &["--change", &command],
+        );
+    }
+
     /// Makes an image of executables, each in `/bin` under its own name, and links to them.
     pub fn import(&self, image: &str, executables: &[&Path], links: &[(&str, &str)]) {
+        self.import_with(image, executables, links, &[]);
+    }
+
+    fn import_with(&self, image: &str, executables: &[&Path], links: &[(&str, &str)], flags: &[&str]) {
         let root = self.folder.path().join(format!("image-{}", image.replace(['/', ':'], "-")));
         let bin = root.join("bin");
         std::fs::create_dir_all(&bin).expect("the folder is ours");
@@ -172,7 +188,8 @@ impl Engine {
         let archive = self.folder.path().join("image.tar");
         let packed = Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&archive).arg(".").status();
         assert!(packed.is_ok_and(|status| status.success()), "tar of {}", root.display());
-        self.docker(&["import", &archive.display().to_string(), image]);
+        let archive = archive.display().to_string();
+        self.docker(&[&["import"], flags, &[&archive, image]].concat());
     }
 
     /// Ends it without a word, as a crash would; containers go on.

@@ -16,7 +16,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let files = ClusterFolder::new(shop_text());
+        Self::of(shop_text())
+    }
+
+    fn of(text: String) -> Self {
+        let files = ClusterFolder::new(text);
         let source = format!("file:{}", files.file().display());
         let mut scheduler = Launch::scheduler().with("--source", source).start();
         scheduler.ready();
@@ -24,9 +28,32 @@ impl World {
         Self { files, _scheduler: scheduler, server }
     }
 
+    /// The same on hosts that have engines, as far as their labels say.
+    fn with_engines() -> Self {
+        let mut text = String::new();
+        for line in shop_text().lines() {
+            text.extend([line, "\n"]);
+            if let Some(os) = line.strip_prefix("    io.rancher.host.os: ") {
+                let host = if os == "linux" {
+                    "linux-1"
+                } else if text.contains("win-2025") {
+                    "win-2025"
+                } else {
+                    "win-2022"
+                };
+                text.extend(["    io.berth.docker.endpoint: tcp://", host, ":2375\n"]);
+            }
+        }
+        Self::of(text)
+    }
+
     fn ask(&self, words: &[&str]) -> Ended {
-        let launch = Launch::bare(Executable::Scheduler).word(words[0]).word("--server").word(self.server.to_string());
-        words[1..].iter().fold(launch, Launch::word).run()
+        let server = self.server.to_string();
+        // Most of what is asked of a catalog asks no scheduler.
+        let server = if matches!(words, ["catalog", "list" | "show", ..]) { vec![] } else { vec!["--server", &server] };
+        let (command, rest) = words.split_at(if words[0] == "catalog" { 2 } else { 1 });
+        let words = [command, &server[..], rest].concat();
+        words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word).run()
     }
 
     fn file(&self, name: &str, text: &str) -> String {
@@ -245,6 +272,89 @@ fn engines_are_only_commanded_by_who_may_and_a_wrong_host_is_named() {
     assert!(ended.code == Some(1) && ended.errors.contains("ca.pem"), "{}", ended.errors);
     let ended = launch().with("--listen", "0.0.0.0:0").run();
     assert!(ended.code == Some(1) && ended.errors.contains("--token-file"), "{}", ended.errors);
+}
+
+#[test]
+fn templates_of_a_catalog_are_listed_asked_and_planned() {
+    let world = World::with_engines();
+    let catalog = repository().join("examples/catalog").display().to_string();
+    let demo = format!("{catalog}/templates/windows-demo");
+    world.check(&["catalog", "list", &catalog], 0, &["TEMPLATE", "windows-demo", "v2", "0 1", "IIS on Windows hosts"]);
+    let listed: Value =
+        serde_json::from_str(&world.check(&["catalog", "list", &catalog, "--json"], 0, &[]).output).unwrap();
+    assert_eq!((&listed[0]["template"], &listed[0]["version"]), (&"windows-demo".into(), &"v2".into()));
+    world.check(&["catalog", "show", &demo], 0, &["v1", "v2", "root_password", "password", "(required)", "1 to 65535"]);
+    let shown: Value =
+        serde_json::from_str(&world.check(&["catalog", "show", &demo, "--json"], 0, &[]).output).unwrap();
+    assert_eq!((&shown["folder"], &shown["questions"][0]["variable"]), (&"1".into(), &"web_image".into()));
+
+    // Both versions, on the hosts that they are made for; the second is named as it calls itself.
+    for version in ["0", "v2"] {
+        let version = format!("{demo}/{version}");
+        let words = ["catalog", "up", &version, "--set", "root_password=s3cret", "--dry-run"];
+        let planned = world.check(&words, 0, &["+ web", "+ db"]);
+        assert!(!planned.output.contains("s3cret"), "{}", planned.output);
+        let json = world.check(&[&words[..], &["--json"]].concat(), 0, &[]);
+        let json: Value = serde_json::from_str(&json.output).unwrap();
+        let places = |name: &str| -> Vec<String> {
+            let services = json["services"].as_array().unwrap();
+            let service = services.iter().find(|service| service["name"] == name).unwrap();
+            let units = service["units"].as_array().unwrap().iter();
+            units.map(|unit| unit["to"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let mut web = places("web");
+        web.sort();
+        assert_eq!(
+            (web, places("db")),
+            (vec!["win-2022".into(), "win-2025".into()], vec!["linux-1".to_owned()]),
+            "{json:#}"
+        );
+    }
+
+    // What is wrong is named, all of it, and nothing is asked of the scheduler.
+    let wrong = ["catalog", "up", &demo, "--set", "scale=many", "--set", "prot=1", "--dry-run"];
+    let parts = [
+        "scale: found \"many\", expected a whole number, 1 to 100",
+        "prot: no question asks for it",
+        "root_password: has no answer, expected a password",
+    ];
+    world.check(&wrong, 2, &parts);
+    world.check(&["catalog", "show", &format!("{demo}/7")], 2, &["no such version, expected one of 0, 1"]);
+    world.check(&["catalog", "show", &catalog], 2, &["no template", "DIR/TEMPLATE"]);
+    let folder = world.files.path("mine/0");
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write(
+        "docker-compose.yml.tpl",
+        "web:\n  image: a\n  {{- if .Values.on }}\n  lb: 1\n  {{- end }}\n  user: '${NOBODY}'\n",
+    );
+    write(
+        "rancher-compose.yml",
+        ".catalog:\n  questions:\n  - {variable: on, type: boolean, default: true}\nweb:\n  scale: 1\n",
+    );
+    let mine = world.files.path("mine").display().to_string();
+    world.check(
+        &["catalog", "up", &mine, "--dry-run"],
+        2,
+        &["docker-compose.yml.tpl, line 4: web.lb: is not supported"],
+    );
+    world.check(
+        &["catalog", "up", &mine, "--set", "on=", "--dry-run"],
+        0,
+        &["docker-compose.yml.tpl, line 6: web.user: nothing sets NOBODY"],
+    );
+    write("rancher-compose.yml", ".catalog:\n  questions:\n  - {variable: on, type: colour}\n");
+    world.check(&["catalog", "show", &mine], 2, &["rancher-compose.yml, line 3", "colour", "boolean, certificate"]);
+    write("rancher-compose.yml", "");
+    write("docker-compose.yml.tpl", "web:\n  image: a\n  env_file: ../../berth.env\n");
+    std::fs::write(world.files.path("berth.env"), "A=1\n").unwrap();
+    world.check(&["catalog", "up", &mine, "--dry-run"], 2, &["env_file[0]", "it is not in the folder of the template"]);
+    write("rancher-compose.yml", "web:\n  vcpu: 1\n");
+    world.check(
+        &["catalog", "up", &mine, "--dry-run"],
+        2,
+        &["rancher-compose.yml, line 2: web.vcpu: is not supported"],
+    );
 }
 
 #[test]

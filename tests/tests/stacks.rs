@@ -407,3 +407,72 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     }
     world.told(0, &["down", "shop"]);
 }
+
+/// The example of a catalog on real engines, with images that stand in for IIS and MySQL, which has the part of Windows played by a
+/// host of Linux.
+#[test]
+fn a_template_of_the_catalog_is_brought_up_updated_and_rolled_back() {
+    let Some(mut world) = World::new() else { return };
+    eventually("schedulers know both hosts", LIMIT, || {
+        (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2).then_some(())
+    });
+    let template = |version: &str| {
+        let folder = tests::repository().join("examples/catalog/templates/windows-demo").join(version);
+        folder.display().to_string()
+    };
+    for engine in &world.hosts.engines {
+        engine.stand_in("demo-web", 80);
+        engine.stand_in("demo-db", 3306);
+    }
+    let answers = world.file(
+        "demo.answers",
+        "web_image=demo-web\ndb_image=demo-db\ndata_image=demo-db\nweb_host=io.rancher.host.os=linux\npublic_port=\nroot_password=s3cret-of-demo\n",
+    );
+    let (first, second) = (template("0"), template("1"));
+    let demo = |version: &'static str, more: &[&'static str]| -> Vec<String> {
+        let path = if version == "0" { &first } else { &second };
+        let words = ["catalog", "up", path.as_str(), "--stack", "shop", "--answers", answers.as_str()];
+        words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+    };
+    let run = |world: &mut World, words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let ended = world.ask(0, &words);
+        let told = format!("{}{}", ended.output, ended.errors);
+        assert!(ended.code == Some(0) && !told.contains("s3cret-of-demo"), "{words:?}: {told}");
+        ended.output
+    };
+    let done = |world: &mut World, revision: u64| {
+        let address = world.address(0);
+        let begun = Instant::now();
+        eventually(&format!("revision {revision} is done"), LIMIT * 2, || {
+            let shown = world.hosts.ask_scheduler(0, &address, &["stacks", "shop", "--json"]);
+            let shown: Value = serde_json::from_str(&shown.output).ok()?;
+            (shown["state"] == "done" && shown["revision"] == revision).then_some(())
+        });
+        tell(&format!("revision {revision} of the demo is done after {:?}", begun.elapsed()));
+    };
+    run(&mut world, &demo("0", &["--detach"]));
+    done(&mut world, 1);
+    // Two web servers; the database, whose data are of a sidekick.
+    let parted = |containers: BTreeSet<(usize, String, String)>| -> (BTreeSet<_>, BTreeSet<_>) {
+        containers.into_iter().partition(|(_, name, _)| name.starts_with("shop-web-"))
+    };
+    let before = parted(world.containers(true));
+    assert_eq!((before.0.len(), before.1.is_empty()), (2, false), "{before:?}");
+
+    // The same again changes nothing; the next version replaces the web servers alone.
+    let again: Value = serde_json::from_str(&run(&mut world, &demo("0", &["--dry-run", "--json"]))).unwrap();
+    assert_eq!(again["is_empty"], true, "{again:#}");
+    let planned = run(&mut world, &demo("1", &["--dry-run"]));
+    assert!(planned.contains("~ web") && !planned.contains("~ db"), "{planned}");
+    run(&mut world, &demo("1", &["--detach"]));
+    done(&mut world, 2);
+    let after = parted(world.containers(true));
+    assert_eq!((after.0.len(), after.0.intersection(&before.0).count()), (2, 0), "{before:?} {after:?}");
+    assert_eq!(after.1, before.1);
+    world.told(0, &["rollback", "shop", "--detach"]);
+    done(&mut world, 3);
+    assert_eq!(parted(world.containers(true)).1, before.1);
+    world.told(0, &["down", "shop"]);
+    assert!(world.containers(true).is_empty(), "{:?}", world.containers(true));
+}

@@ -170,6 +170,8 @@ const SHELLS: [(&str, &[&str]); 12] = [
             "api/write_timeout.rs",
             "cli.rs",
             "cli/backup.rs",
+            "cli/catalog.rs",
+            "cli/catalog/folder.rs",
             "cli/client.rs",
             "cli/explain.rs",
             "cli/file.rs",

@@ -4,45 +4,93 @@
 //! than none. Keys that begin with `x-` are for others. Files of version 1 have their services at the top.
 
 pub(crate) mod deploy;
+pub(crate) mod env_file;
 pub(crate) mod place;
 mod ports;
+mod rancher;
 mod section;
 mod service;
+#[cfg(test)]
+mod tests;
 mod unit;
 mod variable;
 mod volumes;
 
+use std::cell::RefCell;
+
 use model::{Map, Text, Value};
 
 use crate::cli::compose::section::Section;
+use crate::cli::compose::service::texts;
+use crate::cli::compose::volumes::Described;
 use crate::place::invalid::Invalid;
 use crate::place::request::Request;
 
 /// Most documents in one file.
 const DOCUMENTS_MAX: usize = 10_000;
 
-/// The requests of a file: each document is a request, a list of them, or a compose file for the stack `stack`.
-///
-/// `variable` returns the value of a variable of the environment. `for_stack` the requests also say how their services are
-/// updated and what they depend on.
+/// How documents are read.
+pub(crate) struct Reading<'a> {
+    /// The stack of a compose file that names none.
+    pub(crate) stack: &'a str,
+    /// The value of a variable.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
+    pub(crate) unset_is_empty: bool,
+    /// Whether requests also say how their services are updated and what they depend on.
+    pub(crate) for_stack: bool,
+    /// What `rancher-compose.yml` says of the services of the compose file.
+    pub(crate) rancher: Option<&'a Value>,
+    /// The text of a file that a service names.
+    pub(crate) file: &'a dyn Fn(&str) -> Result<String, String>,
+    /// Which services with profiles are read too.
+    pub(crate) profiles: &'a [String],
+}
+
+/// What is read and has no effect, with the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warning {
+    pub(crate) field: String,
+    pub(crate) text: String,
+}
+
+/// The requests of a file: each document is a request, a list of them, or a compose file. What has no effect is added to
+/// `warnings`.
 ///
 /// # Errors
 ///
 /// Fails with the field of the document that is wrong.
 pub(crate) fn requests(
     documents: &[Value],
-    stack: &str,
-    variable: &dyn Fn(&str) -> Option<String>,
-    for_stack: bool,
+    reading: &Reading<'_>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Value>, Invalid> {
+    let for_stack = reading.for_stack;
     let mut requests = Vec::new();
+    if reading.rancher.is_some() && (documents.len() != 1 || !is_compose(&documents[0])) {
+        return Err(Invalid::new("", "it is read with a rancher-compose file", "one compose file"));
+    }
     for (at, document) in documents.iter().enumerate() {
         let within = |error: Invalid| if documents.len() == 1 { error } else { below(&format!("[{at}]"), error) };
         match document {
             Value::Map(map) if is_compose(document) => {
                 let top = if map.get("services").is_some() { "services." } else { "" };
-                let compose = Compose { stack: name(map, stack), top, variable, for_stack, volume_drivers: Vec::new() };
-                requests.extend(compose.requests(map).map_err(within)?);
+                let compose = Compose {
+                    stack: name(map, reading.stack),
+                    top,
+                    variable: reading.variable,
+                    unset_is_empty: reading.unset_is_empty,
+                    for_stack,
+                    rancher: reading.rancher,
+                    file: reading.file,
+                    profiles: reading.profiles,
+                    volumes: Described::default(),
+                    warnings: RefCell::default(),
+                };
+                let (found, told) = compose.requests(map).map_err(within)?;
+                requests.extend(found);
+                let placed = |told: Warning| Warning { field: within(Invalid::new(told.field, "", "")).field, ..told };
+                warnings.extend(told.into_iter().map(placed));
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
@@ -124,13 +172,44 @@ struct Compose<'a> {
     /// What stands before the name of a service in the way to it: `services.`, or nothing in a file of version 1.
     top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
+    unset_is_empty: bool,
     for_stack: bool,
-    /// Of the volumes that the file describes.
-    volume_drivers: Vec<(Text, Text)>,
+    rancher: Option<&'a Value>,
+    file: &'a dyn Fn(&str) -> Result<String, String>,
+    profiles: &'a [String],
+    /// The volumes that the file describes.
+    volumes: Described,
+    warnings: RefCell<Vec<Warning>>,
 }
 
 impl Compose<'_> {
-    fn requests(mut self, map: &Map) -> Result<Vec<Value>, Invalid> {
+    /// Something is read and has no effect.
+    fn warn(&self, field: String, text: &str) {
+        let warning = Warning { field, text: text.to_owned() };
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    /// The services without those whose profiles are not wanted.
+    fn of_profiles(&self, services: &Map) -> Result<Map, Invalid> {
+        let mut wanted = Vec::new();
+        for (name, value) in services {
+            let profiles = match value {
+                Value::Map(map) => texts(&Section { path: format!("{}{name}", self.top), map }, "profiles")?,
+                _ => Vec::new(),
+            };
+            if profiles.is_empty()
+                || profiles.iter().any(|own| self.profiles.iter().any(|other| **own == *other.as_str()))
+            {
+                wanted.push((name.clone(), value.clone()));
+            }
+        }
+        Ok(Map::new(wanted))
+    }
+
+    fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         let file = Section { path: String::new(), map };
         let services = if self.top.is_empty() {
             map.clone()
@@ -138,11 +217,12 @@ impl Compose<'_> {
             file.only(&["name", "networks", "services", "version", "volumes"])?;
             volumes::check_networks(&file)?;
             if let Some(described) = file.get("volumes") {
-                let described = self.interpolated("volumes", described)?;
-                self.volume_drivers = volumes::drivers(&Section::new("volumes".into(), &described)?)?;
+                let described = self.named(&self.interpolated("volumes", described)?)?;
+                self.volumes = volumes::described(&Section::new("volumes".into(), &described)?, self.for_stack)?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
+        let services = self.of_profiles(&self.with_rancher(&services)?)?;
         let path = |name: &str| format!("{}{name}", self.top);
         let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));
         let services: Map = Map::new(services.iter().map(interpolated).collect::<Result<_, Invalid>>()?);
@@ -167,273 +247,6 @@ impl Compose<'_> {
             requests.push(whole.with(depends).into());
             done.push(unit.primary);
         }
-        Ok(requests)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::compose::deploy::thousandths;
-
-    fn read(yaml: &str) -> Result<Vec<Value>, Invalid> {
-        let parsed = |text: &&str| source::format::parse(text).unwrap().value(model::scalar::core);
-        let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
-        let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
-        requests(&documents, "shop", &variable, false)
-    }
-
-    fn check_wrong(yaml: &str, field: &str, part: &str) {
-        let error = read(yaml).unwrap_err();
-        assert_eq!(error.field, field, "{yaml}: {error}");
-        assert!(error.to_string().contains(part), "{yaml}: {error}");
-    }
-
-    #[test]
-    fn compose_files_become_requests() {
-        let found = read(
-            "version: '3.8'\nx-mine: {a: 1}\nvolumes: {data: }\nservices:\n  web:\n    image: web:${TAG}-${OTHER:-x}\n    depends_on: [db]\n\
-             \x20   command: serve --all\n    environment:\n    - A=1\n    ports: ['80:8080', '9000-9001:90-91/udp', {target: 443, published: '8443', host_ip: 192.0.2.1}]\n\
-             \x20   labels: {a: b, 'io.rancher.scheduler.affinity:container_label_ne': 'io.rancher.stack_service.name=$${stack_name}/$${service_name}'}\n\
-             \x20   deploy:\n      replicas: 3\n      placement: {constraints: ['node.labels.zone == a'], preferences: [{spread: node.labels.rack}]}\n\
-             \x20     resources: {reservations: {cpus: '0.25', memory: 64M}, limits: {memory: 128M}}\n      restart_policy: {condition: on-failure, max_attempts: 2}\n\
-             \x20 db:\n    image: db\n    platform: windows/amd64\n    deploy: {mode: global}\n",
-        )
-        .unwrap();
-        let json: Vec<serde_json::Value> = found.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
-        assert_eq!((&json[0]["id"], &json[0]["global"]), (&"shop-db".into(), &true.into()));
-        let web = &json[1];
-        assert_eq!((&web["image"], &web["count"], &web["stack"]), (&"web:7-x".into(), &3.into(), &"shop".into()));
-        assert_eq!(web["ports"].as_array().unwrap().len(), 4);
-        assert_eq!(web["resources"], serde_json::json!({"memory": "64M", "milli_cpu": 250}));
-        assert_eq!((&web["restart"], &web["spread"]), (&"on-failure:2".into(), &serde_json::json!(["rack"])));
-        let request = Request::parse(&found[1]).unwrap();
-        assert_eq!(request.members[0].run.memory_limit, Some(128 << 20));
-        let rules: Vec<_> = request.constraints.iter().map(|rule| rule.subject.to_string()).collect();
-        assert!(rules.iter().any(|rule| rule.contains("io.rancher.stack_service.name=shop/web")), "{rules:?}");
-    }
-
-    #[test]
-    fn what_is_not_supported_is_named() {
-        let service = |line: &str| format!("services:\n  web:\n    image: a\n    {line}\n");
-        for (line, field) in [
-            ("healthcheck: {test: x}", "services.web.healthcheck"),
-            ("build: .", "services.web.build"),
-            ("deploy: {update_config: {parallelism: 1}}", "services.web.deploy.update_config"),
-            ("deploy: {placement: {max_replicas_per_node: 1}}", "services.web.deploy.placement.max_replicas_per_node"),
-            (
-                "deploy: {placement: {constraints: ['node.role == manager']}}",
-                "services.web.deploy.placement.constraints[0]: node.role == manager",
-            ),
-            ("deploy: {resources: {limits: {pids: 5}}}", "services.web.deploy.resources.limits.pids"),
-            ("network_mode: 'service:db'", "services.web.network_mode"),
-            ("volumes: [{type: tmpfs, target: /a}]", "services.web.volumes[0].type"),
-            ("depends_on: {web: {condition: service_healthy}}", "services.web.depends_on.web.condition"),
-            ("ports: [{target: 80, mode: ingress}]", "services.web.ports[0].mode"),
-        ] {
-            check_wrong(&service(line), field, "not supported");
-        }
-        check_wrong(&service("deploy: {replicas: 0}"), "services.web.deploy.replicas", "at least one");
-        check_wrong(&service("deploy: {replicas: x}"), "services.web.count", "whole number");
-        check_wrong(&service("depends_on: [db]"), "services.web.depends_on", "no service db");
-        check_wrong(&service("depends_on: [web]"), "services.web.depends_on", "wait for each other");
-        check_wrong(&service("ports: ['1-2:1-3']"), "services.web.ports[0]", "a port");
-        check_wrong(&service("stop_grace_period: soon"), "services.web.stop_grace_period", "1m30s");
-        check_wrong(&service("stop_grace_period: 2h"), "services.web.stop_grace_period", "at most 3600s");
-        check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
-        check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
-        check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
-        check_wrong("networks: {a: {driver: b}}\nservices: {}\n", "networks.a.driver", "not supported");
-        check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "not supported");
-    }
-
-    fn json(yaml: &str) -> Vec<serde_json::Value> {
-        read(yaml).unwrap().iter().map(|one| serde_json::to_value(one).unwrap()).collect()
-    }
-
-    #[test]
-    fn files_of_version_1_are_read() {
-        let found = json(
-            "web:\n  image: web\n  links: [db]\n  expose: ['80', 90-91/udp]\n  tty: true\n  stdin_open: true\ndb: {image: db, net: host}\n",
-        );
-        let ids: Vec<_> = found.iter().map(|one| one["id"].as_str().unwrap()).collect();
-        assert_eq!(ids, ["shop-db", "shop-web"]);
-        assert_eq!((&found[0]["network"], &found[1]["tty"]), (&"host".into(), &true.into()));
-        assert_eq!(found[1]["stdin_open"], true);
-        check_wrong("web: {image: a, links: [db]}\n", "web.links", "no service db");
-        check_wrong("web: {image: a, links: ['db:a.b']}\ndb: {image: a}\n", "web.links[0]", "SERVICE:ALIAS");
-        check_wrong("web: {image: a, external_links: [db]}\n", "web.external_links[0]", "STACK/SERVICE");
-        check_wrong("web: {image: a, expose: [http]}\n", "web.expose[0]", "a port");
-        check_wrong("web: {image: a, tty: 5}\n", "web.tty", "true or false");
-        check_wrong("web: {build: .}\n", "web.build", "not supported");
-    }
-
-    /// One case for each key and form that files of the predecessor's catalog have.
-    #[test]
-    fn keys_of_catalog_files_are_read() {
-        let one = |line: &str| json(&format!("web:\n  image: a\n  {line}\n"))[0].clone();
-        for (line, field, expected) in [
-            ("privileged: true", "/engine/privileged", serde_json::json!(true)),
-            ("privileged: '${NO:-true}'", "/engine/privileged", serde_json::json!(true)),
-            ("cap_add: [NET_ADMIN]", "/engine/cap_add", serde_json::json!(["NET_ADMIN"])),
-            ("cap_drop: [ALL]", "/engine/cap_drop", serde_json::json!(["ALL"])),
-            ("devices: ['/dev/fuse:/dev/fuse']", "/engine/devices", serde_json::json!(["/dev/fuse:/dev/fuse"])),
-            ("pid: host", "/engine/pid", serde_json::json!("host")),
-            ("ipc: host", "/engine/ipc", serde_json::json!("host")),
-            ("uts: host", "/engine/uts", serde_json::json!("host")),
-            ("security_opt: ['label:disable']", "/engine/security_opt", serde_json::json!(["label:disable"])),
-            ("extra_hosts: ['a:192.0.2.1']", "/engine/extra_hosts", serde_json::json!(["a:192.0.2.1"])),
-            ("extra_hosts: {a: 192.0.2.1}", "/engine/extra_hosts", serde_json::json!(["a:192.0.2.1"])),
-            ("log_driver: syslog", "/engine/logging/driver", serde_json::json!("syslog")),
-            ("log_opt: {max-size: 10m}", "/engine/logging/options/max-size", serde_json::json!("10m")),
-            ("logging: {driver: none}", "/engine/logging/driver", serde_json::json!("none")),
-            ("volume_driver: rancher-nfs", "/engine/volume_driver", serde_json::json!("rancher-nfs")),
-            ("cpu_shares: 512", "/engine/cpu_shares", serde_json::json!(512)),
-            ("cpu_shares: '${NO:-512}'", "/engine/cpu_shares", serde_json::json!(512)),
-            ("cpuset: 0,1", "/engine/cpuset", serde_json::json!("0,1")),
-            ("cpuset: 0", "/engine/cpuset", serde_json::json!("0")),
-            ("memswap_limit: 1g", "/engine/memswap_limit", serde_json::json!("1g")),
-            ("mem_swappiness: 0", "/engine/mem_swappiness", serde_json::json!(0)),
-            ("ulimits: {nofile: {soft: 1, hard: 2}, nproc: 3}", "/engine/ulimits/nproc", serde_json::json!(3)),
-            ("tmpfs: /run", "/engine/tmpfs", serde_json::json!("/run")),
-            ("shm_size: 64m", "/engine/shm_size", serde_json::json!("64m")),
-            ("sysctls: ['net.core.somaxconn=1024']", "/engine/sysctls/net.core.somaxconn", serde_json::json!("1024")),
-            ("sysctls: {net.core.somaxconn: 1024}", "/engine/sysctls/net.core.somaxconn", serde_json::json!(1024)),
-            ("read_only: true", "/engine/read_only", serde_json::json!(true)),
-            ("init: false", "/engine/init", serde_json::json!(false)),
-            ("pids_limit: 5", "/engine/pids_limit", serde_json::json!(5)),
-            ("group_add: [mail, 5]", "/engine/group_add", serde_json::json!(["mail", "5"])),
-            ("cgroup_parent: /a", "/engine/cgroup_parent", serde_json::json!("/a")),
-            ("userns_mode: host", "/engine/userns_mode", serde_json::json!("host")),
-            ("domainname: example.org", "/domainname", serde_json::json!("example.org")),
-            (
-                "external_links: ['other/db:sql', 'other/cache']",
-                "/labels/io.berth.links",
-                serde_json::json!("other/db:sql,other/cache:cache"),
-            ),
-            ("mem_limit: 512m", "/limits/memory", serde_json::json!("512m")),
-            ("mem_limit: 536870912", "/limits/memory", serde_json::json!(536_870_912)),
-            ("dns: 192.0.2.1", "/dns", serde_json::json!("192.0.2.1")),
-            ("dns_search: [a.b]", "/dns_search", serde_json::json!(["a.b"])),
-            ("ports: [8080, '53:53/udp']", "/ports", serde_json::json!(["8080", "53:53/udp"])),
-            ("environment: [A=1, TAG, NO]", "/environment", serde_json::json!({"A": "1", "TAG": "7"})),
-            (
-                "environment: {A: 1, B: true, TAG: , NO: }",
-                "/environment",
-                serde_json::json!({"A": 1, "B": true, "TAG": "7"}),
-            ),
-            ("labels: ['a=b', 'c=']", "/labels", serde_json::json!({"a": "b", "c": ""})),
-            ("net: host", "/network", serde_json::json!("host")),
-            ("restart: always", "/restart", serde_json::json!("always")),
-            ("working_dir: /x", "/working_dir", serde_json::json!("/x")),
-            ("tty: '${NO:-true}'", "/tty", serde_json::json!(true)),
-            (
-                "volumes: [{type: volume, source: a, target: /a, read_only: true}, /b]",
-                "/volumes",
-                serde_json::json!(["a:/a:ro", "/b"]),
-            ),
-        ] {
-            assert_eq!(one(line).pointer(field), Some(&expected), "{line}: {}", one(line));
-        }
-        check_wrong("web: {image: a, cpu_shares: many}\n", "web.cpu_shares", "a number");
-        check_wrong("web: {image: a, ulimits: {nofile: {soft: 1}}}\n", "web.engine.ulimits.nofile.hard", "missing");
-        check_wrong("web: {image: a, log_driver: a, logging: {driver: b}}\n", "web.log_driver", "one of them");
-    }
-
-    #[test]
-    fn services_call_others_by_names_of_their_own() {
-        let found = json("a: {image: a, links: ['b:sql', c]}\nb: {image: b, links: [a]}\nc: {image: c}\n");
-        let of = |name: &str| found.iter().find(|one| one["service"] == name).unwrap();
-        assert_eq!(of("a")["labels"]["io.berth.links"], "b:sql");
-        // Each uses the other's name: neither waits for ever.
-        assert_eq!((found.len(), &of("b")["labels"]), (3, &serde_json::json!({})));
-    }
-
-    #[test]
-    fn volumes_have_the_driver_that_the_file_says() {
-        let file = |volumes: &str, uses: &str| {
-            format!(
-                "version: '2'\nvolumes: {volumes}\nnetworks: {{back: {{external: true}}}}\nservices:\n  web: {{image: a, volumes: {uses}}}\n"
-            )
-        };
-        let driver = |volumes: &str, uses: &str| json(&file(volumes, uses))[0]["engine"]["volume_driver"].clone();
-        assert_eq!(driver("{a: {driver: '${NO:-nfs}', external: true}, b: }", "['a:/a', 'b:/b', '/c:/c']"), "nfs");
-        assert_eq!(driver("{a: {driver: local}, b: {driver: nfs}}", "['a:/a']"), serde_json::Value::Null);
-        let both = file("{a: {driver: x}, b: {driver: y}}", "['a:/a', 'b:/b']");
-        check_wrong(&both, "services.web.volumes[1]", "one driver");
-        check_wrong(&file("{a: {per_container: true}}", "[]"), "volumes.a.per_container", "not supported");
-    }
-
-    #[test]
-    fn sidekicks_are_of_the_unit_of_their_service() {
-        let found = json(
-            "web:\n  image: web\n  volumes_from: ['data:ro']\n  labels: {io.rancher.sidekicks: 'data, log'}\n\
-             data:\n  image: data\n  links: [db]\n  labels: {io.rancher.container.start_once: true}\n  volumes: [/data]\n\
-             log: {image: log, net: 'container:web'}\ndb: {image: db}\n",
-        );
-        assert_eq!(found.len(), 2, "{found:?}");
-        let web = &found[1];
-        assert_eq!((&web["id"], &web["volumes_from"]), (&"shop-web".into(), &serde_json::json!(["data:ro"])));
-        let sidekicks = web["sidekicks"].as_array().unwrap();
-        assert_eq!((&sidekicks[0]["name"], &sidekicks[0]["restart"]), (&"data".into(), &"no".into()));
-        assert_eq!((&sidekicks[1]["name"], &sidekicks[1]["network_from"]), (&"log".into(), &"shop-web".into()));
-        let pair = |web: &str, side: &str| {
-            format!(
-                "web: {{image: a, labels: {{io.rancher.sidekicks: {web}}}}}\nside: {{image: a{side}}}\nthird: {{image: a, labels: {{io.rancher.sidekicks: {web}}}}}\n"
-            )
-        };
-        check_wrong(&pair("lost", ""), "third.labels.io.rancher.sidekicks", "no service lost");
-        check_wrong(&pair("side", ""), "web.labels.io.rancher.sidekicks", "of third already");
-        let one = |side: &str| {
-            format!("web: {{image: a, labels: {{io.rancher.sidekicks: side}}}}\nside: {{image: a{side}}}\n")
-        };
-        // Each is the other's: the error names one of them.
-        let mutual = one(", labels: {io.rancher.sidekicks: web}");
-        check_wrong(&mutual, "web.labels.io.rancher.sidekicks", "web is a sidekick of side itself");
-        let chain = one(", labels: {io.rancher.sidekicks: third}") + "third: {image: a}\n";
-        check_wrong(&chain, "side.labels.io.rancher.sidekicks", "side is a sidekick of web itself");
-        check_wrong(&one(", scale: 2"), "side.scale", "web");
-        check_wrong(&one(", depends_on: [web]"), "side.depends_on", "same unit");
-        check_wrong("web: {image: a, volumes_from: [db]}\ndb: {image: a}\n", "web.volumes_from[0]", "sidekick");
-        check_wrong("web: {image: a, net: 'container:db'}\ndb: {image: a}\n", "web.net", "sidekick");
-    }
-
-    #[test]
-    fn variables_have_defaults_alternatives_and_demands() {
-        let image = |text: &str| {
-            json(&format!("services: {{a: {{image: \"{text}\"}}}}\n"))[0]["image"].as_str().unwrap().to_owned()
-        };
-        for (text, expected) in [
-            ("x${TAG:+yes}${NO:+no}", "xyes"),
-            ("x${TAG+yes}", "xyes"),
-            ("${NO:-${TAG:-b}}", "7"),
-            ("${NO:-${OTHER:-b}}c", "bc"),
-            ("${TAG:?must be}", "7"),
-            ("a$$b", "a$b"),
-        ] {
-            assert_eq!(image(text), expected, "{text}");
-        }
-        let wrong = |text: &str, part: &str| {
-            check_wrong(&format!("services: {{a: {{image: \"{text}\"}}}}\n"), "services.a.image", part);
-        };
-        wrong("${NO:?give a tag}", "give a tag");
-        wrong("${NO?}", "NO is not set");
-        wrong("${TAG", "stays open");
-        wrong("${TAG!x}", "found");
-        wrong(&"${NO:-".repeat(100), "stays open");
-        wrong(&format!("{}{}", "${NO:-".repeat(100), "}".repeat(100)), "nested");
-    }
-
-    #[test]
-    fn files_hold_several_documents() {
-        let found = read("---\nid: a\n---\n- id: b\n- {id: c}\n...\n--- {id: d}\n").unwrap();
-        let ids: Vec<_> = found.iter().map(|one| one.as_map().unwrap().text("id").unwrap().to_string()).collect();
-        assert_eq!(ids, ["a", "b", "c", "d"]);
-        check_wrong("id: a\n---\n- id: b\n- {idd: c}\n", "[1][1].idd", "unknown field");
-        assert_eq!(thousandths("1.25"), Some(1250));
-        assert_eq!(thousandths(".5"), Some(500));
-        for text in ["", "x", "-1", "1e3", "."] {
-            assert_eq!(thousandths(text), None, "{text}");
-        }
+        Ok((requests, self.warnings.into_inner()))
     }
 }

@@ -1,53 +1,74 @@
-//! A file of requests, as `place` and `explain` read it.
+//! Files of requests, as `place`, `explain`, `plan` and `up` read them.
 
 use std::io::{self, Read};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use source::format::Parsed;
+use stacks::Rendered;
 
 use crate::cli::Failure;
 use crate::cli::compose;
-use crate::cli::variables::Variables;
+use crate::cli::compose::{Reading, Warning};
+use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
+
+/// Largest file of variables that a service names: an engine takes an environment of some hundred KiB.
+const VARIABLES_MAX: u64 = 1 << 20;
 
 /// Largest file of requests.
 const FILE_MAX: u64 = 64 << 20;
 
-/// A file as it was read.
-struct Documents {
+/// A text as it is read.
+#[derive(Debug)]
+pub(super) struct Input {
     /// The file as messages call it.
-    shown: String,
-    /// The text, and where each document is in it.
-    text: String,
-    parts: Vec<Range<usize>>,
-    all: Vec<model::Value>,
-    /// The stack of documents that name none.
-    stack: String,
+    pub(super) shown: String,
+    pub(super) text: String,
+    /// Of a template, what its lines come from.
+    rendered: Option<Rendered>,
+}
+
+/// What is read together.
+pub(super) struct Files<'a> {
+    pub(super) compose: Input,
+    /// `rancher-compose.yml`
+    pub(super) rancher: Option<Input>,
+    /// The stack, as the caller says.
+    pub(super) stack: Option<&'a str>,
+    /// The stack of files that name none.
+    pub(super) folder: Option<String>,
+    pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
+    pub(super) unset_is_empty: bool,
+    /// The folder in which files are that a service names.
+    pub(super) path: PathBuf,
+    /// Whether they have to be there: who wrote a catalog does not choose files of the one who uses it.
+    pub(super) is_confined: bool,
+    /// Which services with profiles are read too.
+    pub(super) profiles: &'a [String],
 }
 
 /// The requests of a file, and whether each may need those before it: of a compose file they come in the order of
 /// `depends_on`.
-pub(super) fn read(file: &PathBuf, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
-    let documents = Documents::read(file, stack)?;
+pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
+    let files = Files::of(file, None, stack)?;
+    let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    Ok((documents.requests(false, &Variables::default())?, is_compose))
+    Ok((documents.requests(false, &files)?, is_compose))
 }
 
-/// The stack that a file describes, with these variables: its name and its services.
-pub(super) fn read_stack(
-    file: &PathBuf,
-    stack: Option<&String>,
-    variables: &Variables,
-) -> Result<(String, Vec<Value>), Failure> {
-    let documents = Documents::read(file, stack)?;
-    let mut services = documents.requests(true, variables)?;
-    let mut name: Option<String> = stack.cloned();
+/// The stack that files describe: its name and its services.
+pub(super) fn read_stack(files: &Files<'_>) -> Result<(String, Vec<Value>), Failure> {
+    let documents = Documents::read(files)?;
+    let mut services = documents.requests(true, files)?;
+    let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
         if let Some(other) = name.replace(own.clone()).filter(|other| *other != own) {
             let problem = format!("it is of two stacks, {other} and {own}");
-            return Err(documents.wrong(&problem));
+            return Err(documents.compose.wrong(&problem));
         }
         if let Some(map) = service.as_object_mut() {
             // What is asked for is a stack, and its units have ids of their own.
@@ -57,77 +78,260 @@ pub(super) fn read_stack(
     Ok((name.unwrap_or(documents.stack), services))
 }
 
-impl Documents {
-    fn read(file: &PathBuf, stack: Option<&String>) -> Result<Self, Failure> {
-        let shown = if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() };
+/// A variable of the environment.
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl<'a> Files<'a> {
+    /// These files, with the environment's variables.
+    pub(super) fn of(file: &Path, rancher: Option<&Path>, stack: Option<&'a String>) -> Result<Self, Failure> {
+        let folder = file.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
+        Ok(Self {
+            compose: Input::open(file)?,
+            rancher: rancher.map(Input::open).transpose()?,
+            stack: stack.map(String::as_str),
+            folder,
+            variable: &environment,
+            unset_is_empty: false,
+            path: file.parent().unwrap_or_else(|| Path::new("")).to_owned(),
+            is_confined: false,
+            profiles: &[],
+        })
+    }
+}
+
+impl Input {
+    /// A file, or standard input.
+    pub(super) fn open(file: &Path) -> Result<Self, Failure> {
+        Self::open_at_most(file, FILE_MAX)
+    }
+
+    fn open_at_most(file: &Path, most: u64) -> Result<Self, Failure> {
+        let is_input = file.as_os_str() == "-";
+        let shown = if is_input { "standard input".to_owned() } else { file.display().to_string() };
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
         let mut contents = Vec::new();
-        let read = if file.as_os_str() == "-" {
-            io::stdin().take(FILE_MAX + 1).read_to_end(&mut contents)
+        let read = if is_input {
+            io::stdin().take(most + 1).read_to_end(&mut contents)
         } else {
-            std::fs::File::open(file).and_then(|opened| opened.take(FILE_MAX + 1).read_to_end(&mut contents))
+            std::fs::File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut contents))
         };
-        if read.map_err(|error| wrong(&error))? as u64 > FILE_MAX {
-            return Err(wrong(&format!("longer than {FILE_MAX} bytes")));
+        if read.map_err(|error| wrong(&error))? as u64 > most {
+            return Err(wrong(&format!("longer than {most} bytes")));
         }
         let text = source::format::text(contents).map_err(|error| wrong(&error))?;
-        let texts =
-            if text.trim_start().starts_with(['{', '[']) { vec![text.as_str()] } else { compose::divide(&text) };
-        let mut all = Vec::new();
-        let mut parts = Vec::new();
-        for part in texts {
-            let begins = part.as_ptr().addr() - text.as_ptr().addr();
-            let parsed = source::format::parse(part).map_err(|mut error| {
-                if let Some(at) = &mut error.at {
-                    let before = u32::try_from(lines_before(&text, begins)).unwrap_or(u32::MAX);
-                    at.line = at.line.saturating_add(before);
-                }
-                wrong(&error)
-            })?;
-            all.push(parsed.value(model::scalar::core));
-            parts.push(begins..begins + part.len());
-        }
-        if all.is_empty() {
-            return Err(wrong(&"no request in it"));
-        }
-        let folder =
-            file.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_lowercase()));
-        let stack = stack.cloned().or(folder).unwrap_or_else(|| "default".to_owned());
-        let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
-        let stack: String = stack.chars().map(plain).collect();
-        let stack = stack.trim_start_matches(['-', '_']).to_owned();
-        Ok(Self { shown, text, parts, all, stack })
+        Ok(Self { shown, text, rendered: None })
+    }
+
+    /// What a template has made of answers.
+    pub(super) fn of_template(self, rendered: Rendered) -> Self {
+        Self { text: rendered.text.clone(), rendered: Some(rendered), ..self }
     }
 
     fn wrong(&self, text: &dyn std::fmt::Display) -> Failure {
         Failure::Wrong(format!("{}: {text}", self.shown))
     }
 
-    /// The line of a field that is wrong.
-    fn line_of(&self, field: &str) -> Option<usize> {
-        // Of several documents, the first part says which one it is.
-        let (at, field) = match field.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((number, rest)) if self.parts.len() > 1 => (number.parse().ok()?, rest),
-            _ => (0, field),
-        };
-        let part = self.parts.get(at)?.clone();
-        let (before, text) = (lines_before(&self.text, part.start), &self.text[part]);
-        let source::format::Parsed::Yaml(document) = source::format::parse(text).ok()? else { return None };
-        Some(before + compose::place::line_of(text, &document, field)?)
+    /// The line in the file of a line of the text.
+    pub(super) fn line(&self, line: usize) -> usize {
+        self.rendered.as_ref().map_or(line, |rendered| rendered.line_of(line))
     }
 
-    fn requests(&self, for_stack: bool, variables: &Variables) -> Result<Vec<Value>, Failure> {
-        let variable = |name: &str| variables.get(name);
-        let requests = compose::requests(&self.all, &self.stack, &variable, for_stack);
-        let requests = requests.map_err(|error: Invalid| match self.line_of(&error.field) {
-            Some(line) => Failure::Wrong(format!("{}, line {line}: {error}", self.shown)),
-            None => self.wrong(&error),
-        })?;
-        requests.iter().map(|request| serde_json::to_value(request).map_err(|error| self.wrong(&error))).collect()
+    /// A part of the text as a document; an error has its line in the file.
+    pub(super) fn parse(&self, part: &Range<usize>) -> Result<Parsed, Failure> {
+        source::format::parse(&self.text[part.clone()]).map_err(|mut error| {
+            if let Some(at) = &mut error.at {
+                let line = usize::try_from(at.line).unwrap_or(usize::MAX);
+                let line = self.line(line.saturating_add(lines_before(&self.text, part.start)));
+                at.line = u32::try_from(line).unwrap_or(u32::MAX);
+            }
+            self.wrong(&error)
+        })
     }
+
+    /// The text as one document.
+    pub(super) fn document(&self) -> Result<Parsed, Failure> {
+        self.parse(&(0..self.text.len()))
+    }
+
+    /// The line of a field of a part, and how much of the way to it is not there.
+    fn find(&self, part: &Range<usize>, field: &str) -> (Option<usize>, usize) {
+        let text = &self.text[part.clone()];
+        let Ok(Parsed::Yaml(document)) = source::format::parse(text) else { return (None, field.len()) };
+        let (line, missing) = compose::place::line_of(text, &document, field);
+        (line.map(|line| self.line(lines_before(&self.text, part.start) + line)), missing)
+    }
+}
+
+/// Files as they were read.
+struct Documents<'a> {
+    compose: &'a Input,
+    /// Where each document is in it.
+    parts: Vec<Range<usize>>,
+    all: Vec<model::Value>,
+    rancher: Option<(&'a Input, model::Value)>,
+    /// The stack of documents that name none.
+    stack: String,
+}
+
+impl<'a> Documents<'a> {
+    fn read(files: &'a Files<'_>) -> Result<Self, Failure> {
+        let compose = &files.compose;
+        let text = compose.text.as_str();
+        let texts = if text.trim_start().starts_with(['{', '[']) { vec![text] } else { compose::divide(text) };
+        let mut all = Vec::new();
+        let mut parts = Vec::new();
+        for part in texts {
+            let begins = part.as_ptr().addr() - text.as_ptr().addr();
+            let part = begins..begins + part.len();
+            all.push(compose.parse(&part)?.value(model::scalar::core));
+            parts.push(part);
+        }
+        if all.is_empty() {
+            return Err(compose.wrong(&"no request in it"));
+        }
+        let rancher = match &files.rancher {
+            None => None,
+            Some(input) => Some((input, input.document()?.value(model::scalar::core))),
+        };
+        let stack = files.stack.map(ToOwned::to_owned).or_else(|| Some(files.folder.as_ref()?.to_lowercase()));
+        Ok(Self { compose, parts, all, rancher, stack: plain_name(&stack.unwrap_or_else(|| "default".to_owned())) })
+    }
+
+    /// Where a field stands: the file, and the line where it is known.
+    fn place(&self, field: &str) -> String {
+        // Of several documents, the first part says which one it is.
+        let (at, field) = match field.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((number, rest)) if self.parts.len() > 1 => (number.parse().unwrap_or(usize::MAX), rest),
+            _ => (0, field),
+        };
+        let (line, missing) = self.parts.get(at).map_or((None, field.len()), |part| self.compose.find(part, field));
+        let mut best = (self.compose, line);
+        if let Some((input, value)) = &self.rancher {
+            // The two may be of different versions.
+            let bare = field.strip_prefix("services.").unwrap_or(field);
+            let is_versioned = value.as_map().is_some_and(|map| map.get("services").is_some());
+            let there = if is_versioned { format!("services.{bare}") } else { bare.to_owned() };
+            let (line, missing_there) = input.find(&(0..input.text.len()), &there);
+            // What both have, the second file has said.
+            if missing_there < missing || missing_there == 0 && bare.contains('.') {
+                best = (input, line);
+            }
+        }
+        match best {
+            (input, Some(line)) => format!("{}, line {line}", input.shown),
+            (input, None) => input.shown.clone(),
+        }
+    }
+
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Vec<Value>, Failure> {
+        let text_of = |name: &str| {
+            let path = files.path.join(name);
+            let real = path.canonicalize().ok().zip(files.path.canonicalize().ok());
+            if files.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
+                return Err("it is not in the folder of the template".to_owned());
+            }
+            let input = Input::open_at_most(&path, VARIABLES_MAX).map_err(|error| error.to_string())?;
+            Ok::<_, String>(input.text)
+        };
+        let reading = Reading {
+            stack: &self.stack,
+            variable: files.variable,
+            unset_is_empty: files.unset_is_empty,
+            for_stack,
+            rancher: self.rancher.as_ref().map(|(_, value)| value),
+            file: &text_of,
+            profiles: files.profiles,
+        };
+        let mut warnings = Vec::new();
+        let requests = compose::requests(&self.all, &reading, &mut warnings);
+        let requests =
+            requests.map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field))))?;
+        for Warning { field, text } in warnings {
+            warn(&format!("warning: {}: {field}: {text}", self.place(&field)));
+        }
+        requests
+            .iter()
+            .map(|request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error)))
+            .collect()
+    }
+}
+
+/// A name of a stack out of any text.
+fn plain_name(name: &str) -> String {
+    let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
+    let name: String = name.chars().map(plain).collect();
+    name.trim_start_matches(['-', '_']).to_owned()
 }
 
 /// How many lines of a text end before this byte.
 fn lines_before(text: &str, byte: usize) -> usize {
     text[..byte].matches('\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(shown: &str, text: &str) -> Input {
+        Input { shown: shown.to_owned(), text: text.to_owned(), rendered: None }
+    }
+
+    fn wrong(compose: Input, rancher: Option<&str>) -> String {
+        let files = Files {
+            compose,
+            rancher: rancher.map(|text| input("second", text)),
+            stack: None,
+            folder: Some("Shop".to_owned()),
+            variable: &|_| None,
+            unset_is_empty: false,
+            path: PathBuf::new(),
+            is_confined: false,
+            profiles: &[],
+        };
+        match read_stack(&files) {
+            Ok((name, services)) => panic!("{name}: {services:?}"),
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    #[test]
+    fn errors_name_the_file_that_says_it_and_the_line() {
+        const COMPOSE: &str = "version: '2'\nservices:\n  web:\n    image: a\n    scale: 2\n";
+        let first =
+            |line: &str| wrong(input("first", &format!("{COMPOSE}    {line}\n")), Some("web:\n  retain_ip: true\n"));
+        assert!(
+            first("build: .").starts_with("first, line 6: services.web.build: is not supported"),
+            "{}",
+            first("build: .")
+        );
+        let second = |line: &str| wrong(input("first", COMPOSE), Some(&format!("web:\n  retain_ip: true\n  {line}\n")));
+        for (line, part) in [
+            ("vcpu: 2", "second, line 3: services.web.vcpu: is not supported"),
+            ("health_check: {prot: 80}", "second, line 3: services.web.health_check.prot"),
+            // Both have it, and the second file's word counts.
+            ("scale: x", "second, line 3: services.web.scale"),
+        ] {
+            assert!(second(line).starts_with(part), "{line}: {}", second(line));
+        }
+        let versioned =
+            wrong(input("first", "web: {image: a}\n"), Some("version: '2'\nservices:\n  web:\n    vcpu: 2\n"));
+        assert!(versioned.starts_with("second, line 4: web.vcpu"), "{versioned}");
+        let several = wrong(input("first", "id: a\nservice: a\nimage: b\n---\n# c\nid: b\nimagee: c\n"), None);
+        assert!(several.starts_with("first, line 7: [1].imagee"), "{several}");
+    }
+
+    #[test]
+    fn errors_of_templates_name_the_line_of_the_template() {
+        let template = "services:\n{{- if .Values.no }}\n  gone: {image: a}\n{{- end }}\n  web:\n    image: a\n    {{ .Values.key }}: 5\n";
+        let rendered = |key: &'static str| {
+            let answer = move |name: &str| Some(if name == "key" { key } else { "" }.to_owned());
+            let rendered = stacks::Template::parse(template).unwrap().render(&answer).unwrap();
+            wrong(input("first.tpl", template).of_template(rendered), None)
+        };
+        assert!(rendered("build").starts_with("first.tpl, line 7: services.web.build"), "{}", rendered("build"));
+        // What is no YAML too, where the reader notices.
+        assert!(rendered("[").starts_with("first.tpl: line 8"), "{}", rendered("["));
+    }
 }

@@ -18,7 +18,7 @@ use crate::place::request::limits::ID_MAX;
 
 /// How long to wait.
 #[derive(clap::Args, Debug)]
-pub(super) struct Waiting {
+pub(in crate::cli) struct Waiting {
     /// Return at once, and let the scheduler go on
     #[arg(short = 'd', long)]
     detach: bool,

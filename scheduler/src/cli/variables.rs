@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::Failure;
+use crate::cli::compose::env_file::parse;
 
 /// Largest file of variables: thousands of them.
 const FILE_MAX: u64 = 1 << 20;
@@ -63,22 +64,6 @@ fn read_file(path: &Path) -> Result<Vec<(String, String)>, String> {
     parse(&text).map_err(|(line, problem)| format!(", line {line}: {problem}"))
 }
 
-/// The values in a text; an error has its line.
-fn parse(text: &str) -> Result<Vec<(String, String)>, (usize, String)> {
-    let mut found = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let line = line.strip_prefix("export ").unwrap_or(line);
-        let wrong = |problem: String| (at + 1, problem);
-        let (key, value) = assignment(line).map_err(wrong)?;
-        found.push((key, unquoted(value.trim()).map_err(wrong)?));
-    }
-    Ok(found)
-}
-
 /// `KEY=VALUE`.
 fn assignment(text: &str) -> Result<(String, String), String> {
     let expected = "expected KEY=VALUE, with a key of letters, digits and _ that does not begin with a digit";
@@ -91,59 +76,9 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     if is_name { Ok((key.to_owned(), value.to_owned())) } else { Err(format!("found {key:?}; {expected}")) }
 }
 
-/// A value without its quotes, or without the remark behind it.
-fn unquoted(value: &str) -> Result<String, String> {
-    let Some(quote) = value.chars().next().filter(|char| ['"', '\''].contains(char)) else {
-        let end = value.find(" #").unwrap_or(value.len());
-        return Ok(value[..end].trim_end().to_owned());
-    };
-    let mut out = String::new();
-    let mut chars = value[1..].chars();
-    while let Some(char) = chars.next() {
-        match char {
-            _ if char == quote => {
-                let rest = chars.as_str().trim_start();
-                let is_over = rest.is_empty() || rest.starts_with('#');
-                return if is_over { Ok(out) } else { Err("something follows the closing quote".to_owned()) };
-            }
-            '\\' if quote == '"' => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some('t') => out.push('\t'),
-                Some('r') => out.push('\r'),
-                Some(char @ ('"' | '\\' | '$')) => out.push(char),
-                Some(other) => out.extend(['\\', other]),
-                None => break,
-            },
-            _ => out.push(char),
-        }
-    }
-    Err("a quote stays open".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_have_a_value_on_each_line() {
-        let text = "# of the shop\n\nA=1\nexport B = two words # remark\nC=\"x\\n#\\\"\" # remark\nD='$A \\n'\r\nE=\nF=a#b=c\n";
-        let expected = [("A", "1"), ("B", "two words"), ("C", "x\n#\""), ("D", "$A \\n"), ("E", ""), ("F", "a#b=c")];
-        let found = parse(text).unwrap();
-        assert_eq!(found, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        for (text, line, problem) in [
-            ("A=1\nB", 2, "no = in it"),
-            ("1A=x", 1, "found \"1A\""),
-            ("\n=x", 2, "found \"\""),
-            ("A-B=x", 1, "found \"A-B\""),
-            ("A=\"x", 1, "a quote stays open"),
-            ("A='x' y", 1, "something follows"),
-            ("A=\"x\\", 1, "a quote stays open"),
-        ] {
-            let (at, why) = parse(text).unwrap_err();
-            assert!(at == line && why.contains(problem), "{text}: {at} {why}");
-        }
-        assert!(!parse("hunter2").unwrap_err().1.contains("hunter2"));
-    }
 
     #[test]
     fn what_is_set_counts_before_files_and_these_before_the_environment() {

@@ -13,6 +13,9 @@ pub(crate) const STACK_LABEL: &str = "io.berth.stack";
 pub(crate) const UNIT_LABEL: &str = "io.berth.unit";
 pub(crate) const REVISION_LABEL: &str = "io.berth.revision";
 
+/// What stands for the index of a unit in the name of a volume.
+pub(crate) const INDEX: &str = "${index}";
+
 /// One unit, as the scheduler places it.
 #[derive(Clone, Debug)]
 pub(crate) struct UnitRequest<'a> {
@@ -62,10 +65,14 @@ impl UnitRequest<'_> {
             let constraints = constraints.chain([Value::text(format!("node.id = {host}"))]);
             changes.push(("constraints".into(), Value::list(constraints)));
         }
+        changes.extend(with_index(service, self.index));
         let sidekicks = service.list("sidekicks");
-        if let Some(old) = old.filter(|_| !sidekicks.is_empty()) {
-            let renamed = sidekicks.iter().map(|sidekick| renamed(sidekick, old, self.id));
-            changes.push(("sidekicks".into(), Value::list(renamed)));
+        if !sidekicks.is_empty() {
+            let of_unit = |sidekick: &Value| {
+                let sidekick = old.map_or_else(|| sidekick.clone(), |old| renamed(sidekick, old, self.id));
+                sidekick.as_map().map_or_else(|| sidekick.clone(), |map| map.with(with_index(map, self.index)).into())
+            };
+            changes.push(("sidekicks".into(), Value::list(sidekicks.iter().map(of_unit))));
         }
         service.with(changes)
     }
@@ -80,6 +87,18 @@ impl UnitRequest<'_> {
 /// The request of any unit of a service, to ask what is true of all.
 pub(crate) fn any_unit(stack: &str, service: &Service, subject: &Subject) -> Result<Request, Invalid> {
     UnitRequest { stack, service, index: "1", id: &"unit".into(), host: None }.request(subject)
+}
+
+/// The volumes of a container with the index of its unit where they name it.
+fn with_index(map: &Map, index: &str) -> Option<(Text, Value)> {
+    let volumes = map.list("volumes");
+    volumes.iter().any(|volume| volume.as_str().is_some_and(|volume| volume.contains(INDEX))).then(|| {
+        let named = |volume: &Value| match volume.as_str() {
+            Some(text) => Value::text(text.replace(INDEX, index)),
+            None => volume.clone(),
+        };
+        ("volumes".into(), Value::list(volumes.iter().map(named)))
+    })
 }
 
 /// A sidekick whose primary container is called otherwise.
@@ -123,9 +142,10 @@ mod tests {
     fn a_unit_is_the_service_once_under_a_name_of_its_own() {
         let service = service(serde_json::json!({
             "service": "web", "name": "shop-web", "image": "i", "count": 3, "constraints": ["disk = ssd"],
+            "volumes": ["shop-data-${index}:/data:ro", "/srv:/srv"],
             "labels": { "a": "b", "io.rancher.scheduler.global": "true" },
             "sidekicks": [{ "name": "log", "image": "i", "network_from": "shop-web",
-                "volumes_from": ["shop-web:ro", "shop-webs"] }],
+                "volumes_from": ["shop-web:ro", "shop-webs"], "volumes": ["log-${index}:/log"] }],
         }));
         let id = Text::from("shop-web-2-abc");
         let unit = UnitRequest { stack: "shop", service: &service, index: "2", id: &id, host: Some("u1") };
@@ -134,6 +154,8 @@ mod tests {
         assert_eq!((&asked["name"], &asked["count"]), (&"shop-web-2-abc".into(), &serde_json::Value::Null));
         assert_eq!(sidekick["network_from"], "shop-web-2-abc");
         assert_eq!(sidekick["volumes_from"], serde_json::json!(["shop-web-2-abc:ro", "shop-webs"]));
+        assert_eq!(asked["volumes"], serde_json::json!(["shop-data-2:/data:ro", "/srv:/srv"]));
+        assert_eq!(sidekick["volumes"], serde_json::json!(["log-2:/log"]));
         assert_eq!(asked["labels"]["io.berth.unit"], "web/2");
         assert_eq!(asked["constraints"], serde_json::json!(["disk = ssd", "node.id = u1"]));
         assert!(!asked.to_string().contains("scheduler.global"), "{asked}");

@@ -5,14 +5,18 @@ use model::Node;
 /// The line of a field in the text of a document, from 1: that of its key, or of its entry in a list.
 ///
 /// `field` is the way to it as errors write it, `services.web.ports[0].mode`; a key may have dots itself. Of a field that is not
-/// there, it is the line of the last one on the way that is.
-pub(crate) fn line_of(text: &str, document: &Node, field: &str) -> Option<usize> {
+/// there, it is the line of the last one on the way that is. Besides, how much of the way is not there.
+pub(crate) fn line_of(text: &str, document: &Node, field: &str) -> (Option<usize>, usize) {
     let lines: Vec<&str> = text.lines().collect();
     let (mut node, mut rest, mut line) = (document, field, None);
     loop {
-        rest = rest.trim_start_matches('.');
+        // A key may begin with a dot itself, as `.catalog` does.
+        let is_dotted = |(key, _): &(model::Text, Node)| key.starts_with('.') && rest.starts_with(&**key);
+        if !node.entries().unwrap_or_default().iter().any(is_dotted) {
+            rest = rest.trim_start_matches('.');
+        }
         let (next, key, after) = if let Some(index) = rest.strip_prefix('[') {
-            let (number, after) = index.split_once(']')?;
+            let Some((number, after)) = index.split_once(']') else { break };
             let Some(item) = node.items().and_then(|items| items.get(number.parse::<usize>().ok()?)) else { break };
             (item, None, after)
         } else {
@@ -34,7 +38,7 @@ pub(crate) fn line_of(text: &str, document: &Node, field: &str) -> Option<usize>
             break;
         }
     }
-    line
+    (line, rest.len())
 }
 
 /// Whether a line says what a key is.
@@ -77,7 +81,10 @@ mod tests {
             ("other", None),
             ("", None),
         ] {
-            assert_eq!(line_of(TEXT, &node, field), line, "{field}");
+            assert_eq!(line_of(TEXT, &node, field).0, line, "{field}");
         }
+        let old = "a: 1\n.catalog:\n  questions:\n  - type: b\n";
+        let source::format::Parsed::Yaml(node) = source::format::parse(old).unwrap() else { panic!("it is YAML") };
+        assert_eq!(line_of(old, &node, ".catalog.questions[0].type"), (Some(4), 0));
     }
 }

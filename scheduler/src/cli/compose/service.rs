@@ -5,8 +5,9 @@ use model::{Map, Text, Value};
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
 use crate::cli::compose::ports::ports;
+use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::volumes::{volume_driver, volumes};
+use crate::cli::compose::volumes::{named, volume_driver, volumes};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
@@ -27,6 +28,7 @@ const SERVICE_KEYS: &[&str] = &[
     "dns_search",
     "domainname",
     "entrypoint",
+    "env_file",
     "environment",
     "expose",
     "external_links",
@@ -43,6 +45,7 @@ const SERVICE_KEYS: &[&str] = &[
     "network_mode",
     "networks",
     "platform",
+    "profiles",
     "ports",
     "restart",
     "scale",
@@ -105,21 +108,32 @@ impl Compose<'_> {
             let options = [("options".into(), Map::new(service.pairs("log_opt")?).into())];
             settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
         }
-        if let Some(driver) = volume_driver(service, &self.volume_drivers)? {
+        if let Some(driver) = volume_driver(service, &self.volumes.drivers)? {
             settings.retain(|(name, _)| &**name != "volume_driver");
             settings.push(("volume_driver".into(), Value::Text(driver)));
         }
         Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
     }
 
+    /// Names labels of the predecessor that stay on the container and do nothing else.
+    fn check_labels(&self, service: &Section<'_>, labels: &[(Text, Value)]) {
+        for (key, _) in labels.iter().filter(|(key, _)| key.starts_with("io.rancher.")) {
+            if !LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
+                self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
+            }
+        }
+    }
+
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
-        let mut environment = Vec::new();
-        for (key, value) in service.pairs("environment")? {
+        let mut environment: Draft = Vec::new();
+        for (key, value) in self.of_env_files(service)?.into_iter().chain(service.pairs("environment")?) {
             // A variable without a value is taken from the environment.
             let value = match &value {
                 Value::Null => (self.variable)(&key).map(Value::text),
                 _ => Some(value),
             };
+            // What comes later counts.
+            environment.retain(|(own, _)| *own != key);
             environment.extend(value.map(|value| (key, value)));
         }
         Ok(Map::new(environment).into())
@@ -127,7 +141,8 @@ impl Compose<'_> {
 
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         let settings: Vec<_> = engine::names().collect();
-        service.only(&[SERVICE_KEYS, &settings].concat())?;
+        service.only(&[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
+        self.check_rancher(service)?;
         expose(service)?;
         let mut draft: Draft = Vec::new();
         let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
@@ -146,7 +161,8 @@ impl Compose<'_> {
         }
         put("engine", self.settings(service)?);
         for key in ["domainname", "hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
-            put(key, service.text(key)?.map(Value::Text));
+            // An empty one, as a variable may be, says nothing.
+            put(key, service.text(key)?.filter(|text| !text.is_empty()).map(Value::Text));
         }
         for key in ["stdin_open", "tty"] {
             put(key, truth(service, key)?);
@@ -162,8 +178,10 @@ impl Compose<'_> {
         }
         put("environment", Some(self.environment(service)?));
         let mut labels = labels(service)?;
+        self.check_labels(service, &labels);
+        labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
-        put("volumes", Some(volumes(service)?));
+        put("volumes", Some(named(&volumes(service)?, &self.stack, &self.volumes.of_units)));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
         match network(service)? {
             Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),
@@ -174,13 +192,14 @@ impl Compose<'_> {
         resources.extend(service.get("mem_reservation").map(|value| ("memory".into(), value.clone())));
         limits.extend(service.get("mem_limit").map(|value| ("memory".into(), value.clone())));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
-        let mut count = service.get("scale").cloned();
+        let mut count = self.scale(service)?;
+        put("update", self.upgrade(service)?);
         if let Some(deploy) = service.below("deploy")? {
             for (field, rules) in self.updates(&deploy)? {
                 put(field, Some(rules));
             }
             labels.extend(deploy.pairs("labels")?);
-            count = deploy.get("replicas").cloned().or(count);
+            count = integer(&deploy, "replicas")?.map(Value::Int).or(count);
             match deploy.text("mode")?.as_deref() {
                 None | Some("replicated") => {}
                 Some("global") => put("global", Some(true.into())),
@@ -220,6 +239,18 @@ impl Compose<'_> {
         Ok(draft)
     }
 }
+
+/// Labels of the predecessor that do something here, by how they begin.
+const LABELS_WITH_EFFECT: [&str; 8] = [
+    "io.rancher.container.name",
+    "io.rancher.container.start_once",
+    "io.rancher.lb_service.",
+    "io.rancher.scheduler.",
+    "io.rancher.service.requested.host.id",
+    "io.rancher.sidekicks",
+    "io.rancher.stack",
+    "io.rancher.container.dns.port.",
+];
 
 /// Its labels, with one about links that DNS would not know otherwise.
 fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
@@ -349,7 +380,7 @@ fn volumes_from(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
     Ok((!items.is_empty()).then(|| Value::list(items.into_iter().map(Value::Text))))
 }
 
-fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+pub(super) fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
     match service.get(key) {
         None => Ok(None),
         Some(Value::Bool(value)) => Ok(value.then_some(true.into())),
@@ -367,6 +398,17 @@ fn number(service: &Section<'_>, key: &str) -> Result<Value, Invalid> {
     let number =
         text.trim().parse().map_err(|_| Invalid::new(service.at(key), format!("found {text:?}"), "a number"))?;
     Ok(Value::Int(number))
+}
+
+/// A whole number, or text that is one.
+pub(super) fn integer(section: &Section<'_>, key: &str) -> Result<Option<i64>, Invalid> {
+    let Some(value) = section.get(key) else { return Ok(None) };
+    let number = value.as_int().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
+    let wrong = || {
+        let found = value.as_str().map_or_else(|| value.kind().to_owned(), |text| format!("{text:?}"));
+        Invalid::new(section.at(key), format!("found {found}"), "a whole number")
+    };
+    number.ok_or_else(wrong).map(Some)
 }
 
 /// A list of texts or numbers.

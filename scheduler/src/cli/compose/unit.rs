@@ -101,6 +101,15 @@ impl Compose<'_> {
         let mut sidekicks = Vec::new();
         for name in &unit.sidekicks {
             let mut sidekick = self.member(name, services)?;
+            // The predecessor's files say one for each sidekick, or what the primary has.
+            let count = fields.iter().find(|(key, _)| &**key == "count").map(|(_, value)| value.clone());
+            sidekick.retain(|(key, value)| {
+                &**key != "count" || !(Some(&*value) == count.as_ref() || *value == Value::Int(1))
+            });
+            if sidekick.iter().any(|(key, _)| &**key == "update") {
+                let field = format!("{}{name}.upgrade_strategy", self.top);
+                self.warn(field, &format!("without effect: {} says how the unit is updated", unit.primary));
+            }
             for (key, words) in REQUEST_ONLY {
                 let is_there = |(own, value): &(Text, Value)| {
                     &**own == *key && !value.is_null() && value.as_list().is_none_or(|list| !list.is_empty())
@@ -174,7 +183,7 @@ const REQUEST_ONLY: &[(&str, &str)] = &[
 ];
 
 /// Fields that a sidekick has from its unit.
-const NOT_OF_MEMBERS: &[&str] = &["constraints", "id", "name", "service", "spread", "stack"];
+const NOT_OF_MEMBERS: &[&str] = &["constraints", "id", "name", "service", "spread", "stack", "update"];
 
 fn sidekicks(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
     let labels = service.pairs("labels")?;

@@ -1,6 +1,6 @@
 //! Variables in a compose file.
 
-use model::{Map, Value};
+use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
 use crate::place::invalid::Invalid;
@@ -30,6 +30,15 @@ impl Compose<'_> {
             }
             other => other.clone(),
         })
+    }
+
+    /// A map with variables in place in its keys, as in the names of volumes.
+    pub(super) fn named(&self, value: &Value) -> Result<Value, Invalid> {
+        let Value::Map(map) = value else { return Ok(value.clone()) };
+        let entry = |(key, value): &(Text, Value)| {
+            Ok((self.interpolate(&format!("volumes.{key}"), key)?.into(), value.clone()))
+        };
+        Ok(Map::new(map.iter().map(entry).collect::<Result<_, Invalid>>()?).into())
     }
 
     fn interpolate(&self, path: &str, text: &str) -> Result<String, Invalid> {
@@ -73,6 +82,9 @@ impl Compose<'_> {
                     out.extend(["${", name, "}"]);
                 }
                 (None, Some(value)) if counts_empty => out.push_str(&value),
+                (None, None) if counts_empty && self.unset_is_empty => {
+                    self.warn(path.to_owned(), &format!("nothing sets {name}: it is empty"));
+                }
                 (None, None) if counts_empty => return Err(wrong(format!("variable {name} is not set"))),
                 (Some('-' | '?'), Some(value)) => out.push_str(&value),
                 (Some('-'), None) | (Some('+'), Some(_)) => out.push_str(&self.nested(path, word, depth + 1)?),

@@ -3,29 +3,46 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::section::{Section, unsupported};
+use crate::cli::compose::service::truth;
 use crate::place::invalid::Invalid;
+use crate::stack::unit::INDEX;
 
-/// The drivers of the volumes that the file describes, by name; `local` and none are the engine's own.
+/// What a file says of volumes with names.
+#[derive(Default)]
+pub(super) struct Described {
+    /// Their drivers, by name; `local` and none are the engine's own.
+    pub(super) drivers: Vec<(Text, Text)>,
+    /// Those that each unit has one of.
+    pub(super) of_units: Vec<Text>,
+}
+
+/// The volumes that the file describes.
 ///
 /// # Errors
 ///
 /// Refuses what would not be honoured: the engine makes a volume by its name and driver alone.
-pub(super) fn drivers(volumes: &Section<'_>) -> Result<Vec<(Text, Text)>, Invalid> {
-    let mut drivers = Vec::new();
+pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Described, Invalid> {
+    let mut described = Described::default();
+    let known = ["driver", "external", "labels", "name"];
+    // Only units of stacks have an index.
+    let of_stacks: &[&str] = if for_stack { &["per_container"] } else { &[] };
     for (name, value) in volumes.map {
         if value.is_null() {
             continue;
         }
         let volume = Section::new(volumes.at(name), value)?;
-        volume.only(&["driver", "external", "labels", "name"])?;
+        volume.only(&[&known[..], of_stacks].concat())?;
+        if truth(&volume, "per_container")?.is_some() {
+            described.of_units.push(name.clone());
+        }
         if volume.text("name")?.is_some_and(|own| own != *name) {
             return Err(unsupported(volume.at("name"), &[name]));
         }
         if let Some(driver) = volume.text("driver")?.filter(|driver| !matches!(&**driver, "" | "local")) {
-            drivers.push((name.clone(), driver));
+            described.drivers.push((name.clone(), driver));
         }
     }
-    Ok(drivers)
+    Ok(described)
 }
 
 /// Networks with names: they have to be on the engines already.
@@ -39,6 +56,17 @@ pub(super) fn check_networks(file: &Section<'_>) -> Result<(), Invalid> {
         }
     }
     Ok(())
+}
+
+/// The volumes of a service of a stack, in which those of units have the stack's name and an index.
+pub(super) fn named(volumes: &Value, stack: &str, of_units: &[Text]) -> Value {
+    let named = |volume: &Value| match volume.as_str().and_then(|text| text.split_once(':')) {
+        Some((name, rest)) if of_units.iter().any(|own| **own == *name) => {
+            Value::text(format!("{stack}-{name}-{INDEX}:{rest}"))
+        }
+        _ => volume.clone(),
+    };
+    Value::list(volumes.as_list().unwrap_or_default().iter().map(named))
 }
 
 /// The volumes of a service, as `docker run --volume` takes them.

@@ -8,7 +8,7 @@ use process::table::table;
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::file::read_stack;
+use crate::cli::file::{Files, read_stack};
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::variables::VariableArgs;
@@ -21,11 +21,24 @@ struct Wanted {
     /// A compose file, or services as requests in JSON or YAML; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// A rancher-compose.yml with more of the same services
+    #[arg(long, value_name = "FILE")]
+    rancher_compose: Option<PathBuf>,
+    /// Also services with this profile
+    #[arg(long, value_name = "NAME")]
+    profile: Vec<String>,
     /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
     #[command(flatten)]
     variables: VariableArgs,
+    #[command(flatten)]
+    manner: Manner,
+}
+
+/// How what is wanted is brought about.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Manner {
     /// Remove services that the file does not have
     #[arg(long)]
     prune: bool,
@@ -45,16 +58,14 @@ pub struct Plan {
 
 /// `up`.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Waits until everything is as it should be. The exit code is 0 then, 1 when it is not or was rolled back, and 2
-when the file is wrong.
+#[command(after_help = "Waits until everything is as it should be. The exit code is 0 then, 1 when it is not or was
+rolled back, and 2 when the file is wrong.
 
 Examples:
   scheduler plan shop/compose.yml
   scheduler up shop/compose.yml --expect 3
   scheduler up shop/compose.yml --env-file shop/production.env --set TAG=1.2
-  scheduler up - --stack shop --prune --atomic < compose.yml"
-)]
+  scheduler up - --stack shop --prune --atomic < compose.yml")]
 pub struct Up {
     #[command(flatten)]
     wanted: Wanted,
@@ -69,26 +80,56 @@ pub struct Up {
 
 impl Wanted {
     fn body(&self) -> Result<(String, Value), Failure> {
-        let (name, services) = read_stack(&self.file, self.stack.as_ref(), &self.variables.read()?)?;
-        Ok((name, json!({ "services": services, "prune": self.prune, "atomic": self.atomic })))
+        let files = Files::of(&self.file, self.rancher_compose.as_deref(), self.stack.as_ref())?;
+        let variables = self.variables.read()?;
+        let variable = |name: &str| variables.get(name);
+        let files = Files { variable: &variable, profiles: &self.profile, ..files };
+        let (name, services) = read_stack(&files)?;
+        Ok((name, self.manner.body(&services)))
+    }
+}
+
+impl Manner {
+    pub(in crate::cli) fn body(&self, services: &[Value]) -> Value {
+        json!({ "services": services, "prune": self.prune, "atomic": self.atomic })
     }
 }
 
 impl Plan {
     pub(in crate::cli) async fn run(self) -> Outcome {
         let (name, body) = self.wanted.body()?;
-        let client = client(&self.ask)?;
-        let answer = client.ask(Method::POST, &path_of(&name, "/plan"), Some(&body), |_| {}).await;
-        let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
-        let errors = list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
-        let fits = errors.filter(|unit| unit["error"].is_string()).count() == 0;
-        if self.ask.json {
-            print_json(&answer);
-        } else {
-            show(&answer);
-        }
-        Ok(fits)
+        planned(&name, &body, &self.ask).await
     }
+}
+
+/// Prints what would change; whether all of it has a place.
+pub(in crate::cli) async fn planned(name: &str, body: &Value, ask: &Ask) -> Outcome {
+    let client = client(ask)?;
+    let answer = client.ask(Method::POST, &path_of(name, "/plan"), Some(body), |_| {}).await;
+    let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
+    let errors = list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
+    let fits = errors.filter(|unit| unit["error"].is_string()).count() == 0;
+    if ask.json {
+        print_json(&answer);
+    } else {
+        show(&answer);
+    }
+    Ok(fits)
+}
+
+/// Has a stack run as it is wanted, and reports how far it is.
+pub(in crate::cli) async fn brought_up(
+    name: &str,
+    mut body: Value,
+    expect: Option<u64>,
+    waiting: &Waiting,
+    ask: &Ask,
+) -> Outcome {
+    if let Some(expect) = expect {
+        body["expect"] = expect.into();
+    }
+    let client = client(ask)?;
+    follow(&client, (Method::PUT, path_of(name, "")), Some(&body), ask, waiting).await
 }
 
 /// Prints what differs, field by field.
@@ -139,11 +180,7 @@ fn show(answer: &Value) {
 
 impl Up {
     pub(in crate::cli) async fn run(self) -> Outcome {
-        let (name, mut body) = self.wanted.body()?;
-        if let Some(expect) = self.expect {
-            body["expect"] = expect.into();
-        }
-        let client = client(&self.ask)?;
-        follow(&client, (Method::PUT, path_of(&name, "")), Some(&body), &self.ask, &self.waiting).await
+        let (name, body) = self.wanted.body()?;
+        brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
     }
 }

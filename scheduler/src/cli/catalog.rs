@@ -1,0 +1,234 @@
+//! `catalog`: stacks from the templates of a folder, laid out as the predecessor's catalogs are.
+
+mod folder;
+mod given;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use process::table::table;
+use serde_json::{Value, json};
+use stacks::Question;
+
+use crate::cli::catalog::folder::{TemplateFolder, VersionFolder, templates};
+use crate::cli::catalog::given::{answers_of_file, answers_of_words};
+use crate::cli::client::Ask;
+use crate::cli::file::{Input, read_stack};
+use crate::cli::stack::Waiting;
+use crate::cli::stack::up::{Manner, brought_up, planned};
+use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::{Failure, Outcome, row};
+
+/// Longest cell of a table, in characters.
+const CELL_MAX: usize = 80;
+
+/// `catalog`.
+#[derive(Args, Debug)]
+pub struct Catalog {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Subcommand, Debug)]
+enum Act {
+    /// List the templates of a folder
+    List(List),
+    /// Show a template: its versions, and what one of them asks
+    Show(Show),
+    /// Have what a template describes run, and stay so; another version of it is an update
+    Up(Box<CatalogUp>),
+}
+
+/// `catalog list`.
+#[derive(Args, Debug)]
+struct List {
+    /// The catalog: a folder with templates/, or one of templates
+    dir: PathBuf,
+    /// Print JSON instead of a table; a failure is an object with `error`
+    #[arg(long)]
+    json: bool,
+}
+
+/// `catalog show`.
+#[derive(Args, Debug)]
+struct Show {
+    /// A template, or one of its versions, by its folder or by what it calls itself
+    #[arg(value_name = "DIR/TEMPLATE[/VERSION]")]
+    template: PathBuf,
+    /// Print JSON instead of a table; a failure is an object with `error`
+    #[arg(long)]
+    json: bool,
+}
+
+/// `catalog up`.
+#[derive(Args, Debug)]
+#[command(after_help = "Answers are not stored: give the same ones again when you go to another version.
+
+Examples:
+  scheduler catalog up catalog/windows-demo --set password=s3cret --dry-run
+  scheduler catalog up catalog/windows-demo/1 --stack shop --answers shop.answers")]
+struct CatalogUp {
+    /// A template, or one of its versions, by its folder or by what it calls itself [default: the version of config.yml]
+    #[arg(value_name = "DIR/TEMPLATE[/VERSION]")]
+    template: PathBuf,
+    /// Name of the stack [default: that of the template's folder]
+    #[arg(long, value_name = "NAME")]
+    stack: Option<String>,
+    /// An answer; it wins over the file's
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// File with answers: a map in YAML or JSON, or lines KEY=VALUE; - is standard input
+    #[arg(long, value_name = "FILE")]
+    answers: Option<PathBuf>,
+    /// Say what would change, as `plan` does; changes nothing
+    #[arg(long, conflicts_with_all = ["detach", "timeout", "expect"])]
+    dry_run: bool,
+    /// Only if the stack is at this revision, as `--dry-run` has shown it; 0 when there is none
+    #[arg(long, value_name = "REVISION")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    manner: Manner,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Catalog {
+    pub(super) fn json(&self) -> bool {
+        match &self.act {
+            Act::List(list) => list.json,
+            Act::Show(show) => show.json,
+            Act::Up(up) => up.ask.json,
+        }
+    }
+
+    pub(super) async fn run(self) -> Outcome {
+        match self.act {
+            Act::List(list) => list.run(),
+            Act::Show(show) => show.run(),
+            Act::Up(up) => up.run().await,
+        }
+    }
+}
+
+impl List {
+    fn run(&self) -> Outcome {
+        let mut rows = vec![row(["TEMPLATE", "VERSION", "VERSIONS", "CATEGORY", "DESCRIPTION"])];
+        let mut all = Vec::new();
+        for path in templates(&self.dir)? {
+            let template = match TemplateFolder::open(&path) {
+                Ok(template) => template,
+                Err(error) => {
+                    // One bad template does not hide the others.
+                    warn(&format!("warning: {error}"));
+                    continue;
+                }
+            };
+            let about = &template.about;
+            let versions: Vec<&str> = template.versions.iter().map(|version| &*version.folder).collect();
+            let meant = template.meant().map_or("-", VersionFolder::shown);
+            rows.push(row([&template.name, meant, &versions.join(" "), &about.category, &about.description]));
+            all.push(json!({
+                "template": template.name, "name": about.name, "description": about.description, "category": about.category,
+                "version": meant, "versions": versions,
+            }));
+        }
+        if self.json {
+            print_json(&all.into());
+        } else {
+            print(&table(&rows, CELL_MAX));
+        }
+        Ok(true)
+    }
+}
+
+impl Show {
+    fn run(&self) -> Outcome {
+        let (template, at) = TemplateFolder::of_path(&self.template)?;
+        let version = &template.versions[at];
+        let (about, said) = (&template.about, &version.said);
+        if self.json {
+            let versions =
+                template.versions.iter().map(|one| json!({ "folder": one.folder, "version": one.said.version }));
+            print_json(&json!({
+                "template": template.name, "name": about.name, "description": about.description, "category": about.category,
+                "versions": versions.collect::<Value>(), "folder": version.folder, "version": said.version,
+                "upgrade_from": said.upgrade_from, "questions": said.questions.iter().map(question).collect::<Value>(),
+            }));
+            return Ok(true);
+        }
+        version.warn_of_ignored();
+        let name = if about.name.is_empty() { &template.name } else { &*about.name };
+        print(&format!(
+            "{name}: {}\n",
+            if said.description.is_empty() { &about.description } else { &said.description }
+        ));
+        let mut rows = vec![row(["FOLDER", "VERSION", ""])];
+        for one in &template.versions {
+            let mark = if one.folder == version.folder { "this one" } else { "" };
+            rows.push(row([&one.folder, &one.said.version, mark]));
+        }
+        print(&format!("\n{}", table(&rows, CELL_MAX)));
+        let mut rows = vec![row(["ANSWER", "TYPE", "DEFAULT", "EXPECTED"])];
+        for question in &said.questions {
+            let default = match &question.default {
+                Some(_) if question.kind.is_secret() => "(not shown)".to_owned(),
+                Some(default) => default.replace('\n', " "),
+                None if question.required => "(required)".to_owned(),
+                None => String::new(),
+            };
+            rows.push(row([&question.variable, question.kind.word(), &default, &question.expected()]));
+        }
+        if rows.len() > 1 {
+            print(&format!("\n{}", table(&rows, CELL_MAX)));
+        }
+        Ok(true)
+    }
+}
+
+/// A question for programs; the default of a password is not shown.
+fn question(question: &Question) -> Value {
+    let default = if question.kind.is_secret() { &None } else { &question.default };
+    json!({
+        "variable": question.variable, "label": question.label, "description": question.description,
+        "type": question.kind.word(), "required": question.required, "default": default, "options": question.options,
+    })
+}
+
+impl CatalogUp {
+    async fn run(self) -> Outcome {
+        let (template, at) = TemplateFolder::of_path(&self.template)?;
+        let version = &template.versions[at];
+        let (name, services) = self.services(&template.name, version)?;
+        let body = self.manner.body(&services);
+        if self.dry_run {
+            return planned(&name, &body, &self.ask).await;
+        }
+        brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
+    }
+
+    /// The stack and its services, for the answers that are given.
+    fn services(&self, template: &str, version: &VersionFolder) -> Result<(String, Vec<Value>), Failure> {
+        version.warn_of_ignored();
+        let mut given = match &self.answers {
+            None => Vec::new(),
+            Some(file) => {
+                let input = Input::open(file)?;
+                answers_of_file(&input.text).map_err(|error| Failure::Wrong(format!("{}: {error}", input.shown)))?
+            }
+        };
+        given.extend(answers_of_words(&self.set).map_err(Failure::Wrong)?);
+        let answers = version.said.answers(&given).map_err(|wrong| {
+            let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+            let more = "answers are given with --set KEY=VALUE or --answers FILE";
+            Failure::Wrong(format!("{}: {}; {more}", version.shown_folder(), lines.join("; ")))
+        })?;
+        let stack = self.stack.as_deref();
+        let answer = |name: &str| {
+            let known = answers.iter().find(|(own, _)| **own == *name);
+            known.map(|(_, value)| value.to_string())
+        };
+        version.with_files(&answer, stack, template, read_stack)
+    }
+}
