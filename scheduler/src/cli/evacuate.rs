@@ -69,6 +69,10 @@ impl Evacuate {
     }
 
     async fn evacuate(self) -> Outcome {
+        // The command line demands both.
+        if !self.dead || !(self.dry_run || self.yes_it_is_off) {
+            return Err(Failure::Wrong("only a host that is off, and stays so, is evacuated".to_owned()));
+        }
         let client = client(&self.ask)?;
         let plan = self.asked(&client, true).await?;
         let stays = !list(&plan["stays"]).is_empty();
