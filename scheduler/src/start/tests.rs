@@ -409,7 +409,7 @@ async fn what_a_host_that_is_gone_for_good_had_runs_elsewhere_and_is_removed_whe
         Arc::new(Inventory::new(&Arc::new(snapshot)))
     };
     // The first one is the better one.
-    let both = inventory(json!([host("one", 8000), host("other", 4000)]));
+    let both = inventory(json!([host("one", 80_000), host("other", 4000)]));
     let engines = json!({ "one": format!("tcp://{first}"), "other": format!("tcp://{second}") });
     let endpoints = Endpoints::new(&serde_json::from_value(engines).unwrap(), false).unwrap();
     let inventories = Arc::new(Store::new(Inventory::default()));
