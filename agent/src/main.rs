@@ -59,6 +59,7 @@ enum Command {
     Cordon(enroll::Cordon),
     Uncordon(enroll::Uncordon),
     Drain(enroll::Drain),
+    Evacuate(scheduler::Evacuate),
     Rotate(enroll::Rotate),
     Remove(enroll::Remove),
     Prune(prune::Prune),
@@ -201,6 +202,7 @@ fn main() -> ExitCode {
         Command::Cordon(cordon) => return cordon.run(),
         Command::Uncordon(uncordon) => return uncordon.run(),
         Command::Drain(drain) => return drain.run(),
+        Command::Evacuate(evacuate) => return evacuate.run(),
         Command::Rotate(rotate) => return rotate.run(),
         Command::Remove(remove) => return remove.run(),
         Command::Network(network) => return network.run(),
@@ -279,14 +281,16 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     distinct(services.into_iter().chain(pages))?;
     let metadata_place = launch.prepare_address(metadata).await?;
     let dns_place = launch.prepare_address(dns).await?;
-    let metadata_listener = platform::socket::tcp_listener_at(metadata_place)?;
-    let dns_sockets = dns::Sockets::bind(dns_place)?.with_encryption(&up.dns_options, launch.readiness.clone())?;
+    let listeners = &mut launch.listeners;
+    let metadata_listener = listeners.tcp("metadata", metadata_place)?;
+    let dns_sockets = dns::Sockets::bind(dns_place, listeners)?;
+    let dns_sockets = dns_sockets.with_encryption(&up.dns_options, launch.readiness.clone(), listeners)?;
     let mut filter = IngressFilter::default();
     filter.add(&metadata_listener)?;
     dns_sockets.add_to(&mut filter)?;
     launch.keep_to_containers(filter).await?;
-    let scheduler_listener = platform::socket::tcp_listener(up.scheduler)?;
-    let page = page::bind(&up.ui)?;
+    let scheduler_listener = launch.listeners.tcp("scheduler", up.scheduler.into())?;
+    let page = page::bind(&up.ui, &mut launch.listeners)?;
     let serving = Serving {
         page: page.as_ref().map(page::Bound::url).transpose()?,
         metadata: metadata_place.redirected().map_or_else(|| metadata_listener.local_addr(), Ok)?,
@@ -306,36 +310,43 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
         Some(checks) => checks.begin(snapshots, &mut launch),
         None => snapshots,
     };
-    if up.network {
-        let (live, state) = (up.live.clone(), up.state.clone());
-        let keeping = network::keep(
-            live,
-            origin.clone(),
-            state,
-            certificates.map(Into::into),
-            snapshots.clone(),
-            launch.readiness.clone(),
-            launch.stop.clone(),
-        );
-        launch.spawn("the network", keeping);
-    }
     let registry = &mut launch.registry;
     let clients = Clients::new(&up.clients.clients);
     let metadata = metadata::Server::new(&up.metadata_options, clients, snapshots.clone(), registry)?;
     let metadata = if engine.is_some() { metadata.with_live_clients() } else { metadata };
-    let metadata = metadata.reached_at(metadata_place);
+    let metadata = metadata.reached_at(metadata_place).with_accepting(launch.accepting.clone());
     let clients = Clients::new(&up.clients.clients);
     let dns = dns::Server::new(&up.dns_options, clients, serving.dns, snapshots.clone(), registry)?;
     let mut scheduler_options = match &origin {
         Origin::Etcd(_) => up.scheduler_options.of_one_among_hosts(),
         _ => up.scheduler_options,
     };
+    let live = up.live.clone();
     scheduler_options.etcd = up.live.etcd;
     scheduler_options.own_engine = engine.map(|(endpoint, _)| endpoint);
     let scheduler_options = scheduler_options.keeping_state_in(up.state.state_dir.as_deref());
-    let scheduler = scheduler::Server::new(&scheduler_options, snapshots.clone(), registry)?;
-    let scheduler = scheduler.with_readiness(launch.readiness.clone());
     launch.add_pages(dns.pages());
+    let stop = launch.stop.clone();
+    launch.spawn("metadata", metadata.run(metadata_listener, stop.clone()));
+    let dns = dns.with_readiness(launch.readiness.clone()).with_accepting(launch.accepting.clone());
+    launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
+
+    let is_first = !launch.has_predecessor();
+    if !is_first {
+        scheduler::Server::rehearse(&scheduler_options, snapshots.clone())?;
+    }
+    if up.run_as.is_some() {
+        launch.refuse_restart("with --user this process may start no program; stop it and start it again");
+    }
+    launch.take_over().await?;
+    if up.network {
+        let certificates = scheduler_options.docker_certs.clone();
+        let (readiness, stop) = (launch.readiness.clone(), stop.clone());
+        let keeping = network::keep(live, origin.clone(), up.state, certificates, snapshots.clone(), readiness, stop);
+        launch.spawn("the network", keeping);
+    }
+    let scheduler = scheduler::Server::new(&scheduler_options, snapshots.clone(), &mut launch.registry)?;
+    let scheduler = scheduler.with_readiness(launch.readiness.clone());
     if let Some(page) = page {
         page::serve(&mut launch, &up.ui, page, snapshots.clone(), scheduler.questions())?;
     }
@@ -346,16 +357,14 @@ async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     info!(service = "dns", address = %serving.dns, "serving");
     info!(service = "scheduler", address = %serving.scheduler, "serving");
     let readiness = launch.readiness.clone();
-    tokio::spawn(async move {
-        let ready = tokio::time::timeout(GREETING_WAIT, readiness.wait_until_ready()).await.is_ok();
-        let reasons = if ready { Arc::default() } else { readiness.reasons() };
-        // A closed stdout is not an error.
-        let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
-    });
-    let stop = launch.stop.clone();
-    launch.spawn("metadata", metadata.run(metadata_listener, stop.clone()));
-    let dns = dns.with_readiness(launch.readiness.clone());
-    launch.spawn("dns", dns.run(dns_sockets, stop.clone()));
+    if is_first {
+        tokio::spawn(async move {
+            let ready = tokio::time::timeout(GREETING_WAIT, readiness.wait_until_ready()).await.is_ok();
+            let reasons = if ready { Arc::default() } else { readiness.reasons() };
+            // A closed stdout is not an error.
+            let _ = std::io::stdout().write_all(serving.greeting(&origin, &reasons).as_bytes());
+        });
+    }
     launch.spawn("scheduler", scheduler.run(scheduler_listener, stop));
     launch.run().await
 }

@@ -10,7 +10,7 @@ use axum::Router;
 use clap::Args;
 use model::Snapshot;
 use platform::console;
-use process::{Failure, Launch};
+use process::{Failure, Launch, Listeners};
 use source::Store;
 use tracing::{info, warn};
 use ui::{Listen, Sources, Tls, UiOptions};
@@ -35,10 +35,10 @@ impl Bound {
 /// # Errors
 ///
 /// Fails if an address that was given cannot be used, or a certificate.
-pub(crate) fn bind(options: &UiOptions) -> Result<Option<Bound>, Failure> {
+pub(crate) fn bind(options: &UiOptions, listeners: &mut Listeners) -> Result<Option<Bound>, Failure> {
     let Listen::At(address) = options.listen() else { return Ok(None) };
     let tls = options.tls()?;
-    match platform::socket::tcp_listener(address) {
+    match listeners.tcp("ui", address.into()) {
         Ok(listener) => Ok(Some(Bound { listener, tls })),
         Err(error) if options.ui.is_none() => {
             warn!("no page to look at: {error} (--ui ADDRESS:PORT, or --ui none)");

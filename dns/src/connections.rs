@@ -37,14 +37,21 @@ pub(crate) struct Connections {
     /// Bumped when descriptors are short: idle connections then end.
     pressure: watch::Sender<()>,
     stop: CancellationToken,
+    /// Cancelled when no connection is accepted any more, before the stop.
+    end: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Connections {
-    /// No connections yet. Each will be a task of `tasks`, and ends after `stop`.
-    pub(crate) fn new(shared: Arc<Shared>, stop: CancellationToken, tasks: TaskTracker) -> Self {
+    /// No connections yet. None is accepted after `end`; each will be a task of `tasks`, and ends after `stop`.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        stop: CancellationToken,
+        end: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
         let quota = Quota::new(PLACES.within(platform::limits::descriptors()));
-        Self { shared, quota, pressure: watch::channel(()).0, stop, tasks }
+        Self { shared, quota, pressure: watch::channel(()).0, stop, end, tasks }
     }
 
     /// Accepts connections until the service stops.
@@ -52,6 +59,11 @@ impl Connections {
         loop {
             let accepted = tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
+                () = self.end.cancelled() => {
+                    drop(listener);
+                    self.stop.cancelled().await;
+                    return Ok(());
+                }
                 accepted = listener.accept() => accepted,
             };
             let Ok((stream, client)) = accepted else {

@@ -80,7 +80,8 @@ fn main() -> ExitCode {
 
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let place = launch.prepare_address(serve.listen).await?;
-    let sockets = Sockets::bind(place)?.with_encryption(&serve.options, launch.readiness.clone())?;
+    let sockets = Sockets::bind(place, &mut launch.listeners)?;
+    let sockets = sockets.with_encryption(&serve.options, launch.readiness.clone(), &mut launch.listeners)?;
     let address = sockets.address()?;
     let mut filter = IngressFilter::default();
     sockets.add_to(&mut filter)?;
@@ -109,11 +110,12 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     };
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.add_pages(server.pages());
+    let stop = launch.stop.clone();
+    let server = server.with_readiness(launch.readiness.clone()).with_accepting(launch.accepting.clone());
+    launch.spawn("dns", server.run(sockets, stop));
+    launch.take_over().await?;
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
     info!(service = "dns", %address, "serving");
-    let stop = launch.stop.clone();
-    let server = server.with_readiness(launch.readiness.clone());
-    launch.spawn("dns", server.run(sockets, stop));
     launch.run().await
 }
 

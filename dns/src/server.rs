@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use model::{Defect, Snapshot};
-use process::{Acceptor, Clients, Failure, Parts};
+use process::{Accepting, Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Readiness, Store};
 use thiserror::Error;
@@ -43,6 +43,7 @@ pub struct Server {
     pub(crate) shared: Arc<Shared>,
     /// Where warnings of what is left out of answers go.
     readiness: Option<Arc<Readiness>>,
+    accepting: Accepting,
 }
 
 /// Why there is no service.
@@ -132,13 +133,19 @@ impl Server {
         let listen = Some(address.ip()).filter(|ip| !ip.is_unspecified());
         let settings = Settings { listen, ..Settings::from(options) };
         let derived = content.follow(settings, shared.views.clone(), shared.metrics.clone());
-        Ok(Self { derived, shared, readiness: None })
+        Ok(Self { derived, shared, readiness: None, accepting: Accepting::now() })
     }
 
     /// The same, with warnings there of what is left out of answers.
     #[must_use]
     pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {
         Self { readiness: Some(readiness), ..self }
+    }
+
+    /// The same, which takes questions for as long as this says.
+    #[must_use]
+    pub fn with_accepting(self, accepting: Accepting) -> Self {
+        Self { accepting, ..self }
     }
 
     /// What is served, and its revisions: none until the first zone was built.
@@ -167,14 +174,16 @@ impl Server {
         let stop = stop.child_token();
         let _stopped = stop.clone().drop_guard();
         let mut parts = Parts::new(stop.clone());
-        let connections = Arc::new(Connections::new(self.shared.clone(), stop.clone(), tasks.clone()));
+        let follower = tokio::spawn(self.derived);
+        stop.run_until_cancelled(self.accepting.begin.cancelled()).await;
+        let end = self.accepting.end;
+        let connections = Arc::new(Connections::new(self.shared.clone(), stop.clone(), end, tasks.clone()));
         for (listener, protocol) in std::iter::once((sockets.tcp, Protocol::Tcp)).chain(sockets.encrypted) {
             parts.spawn("accepting connections", connections.clone().accept(Acceptor::new(listener)?, protocol));
         }
         for socket in sockets.udp {
             udp::serve(socket, self.shared.clone(), &stop, &tasks, &mut parts)?;
         }
-        let follower = tokio::spawn(self.derived);
         let checker = tokio::spawn(check_views(self.shared.clone(), self.readiness));
         let watched = parts.watch().await;
         if watched.is_ok() {

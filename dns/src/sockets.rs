@@ -7,8 +7,7 @@ use std::thread::available_parallelism;
 
 use platform::ingress::IngressFilter;
 use platform::redirect::Place;
-use platform::socket::{tcp_listener, tcp_listener_at, udp_sockets_at};
-use process::{Clients, Failure};
+use process::{Clients, Failure, Listeners};
 use source::Readiness;
 
 use crate::certificate::Certificate;
@@ -21,6 +20,10 @@ const UDP_MAX: usize = 16;
 
 /// How often another free port is tried when the one the system chose for TCP is taken for UDP.
 const FREE_PORT_TRIES: usize = 16;
+
+/// Under which names they are handed on.
+const TCP: &str = "dns-tcp";
+const UDP: &str = "dns-udp";
 
 /// Sockets that listen.
 #[derive(Debug)]
@@ -36,22 +39,22 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Listens in a place; port 0 becomes a port that is free for both.
+    /// Listens in a place, also with what was handed over; port 0 becomes a port that is free for both.
     ///
     /// # Errors
     ///
     /// When the address cannot be used; the text says what to do.
-    pub fn bind(place: Place) -> io::Result<Self> {
+    pub fn bind(place: Place, listeners: &mut Listeners) -> io::Result<Self> {
         let processors = available_parallelism().map_or(1, usize::from).min(UDP_MAX);
         let mut tries = if place.bound().port() == 0 { FREE_PORT_TRIES } else { 1 };
         loop {
             tries -= 1;
-            let tcp = tcp_listener_at(place)?;
+            let tcp = listeners.tcp(TCP, place)?;
             let redirected = place.redirected();
             let place = if redirected.is_some() { place } else { tcp.local_addr()?.into() };
-            match udp_sockets_at(place, processors) {
+            match listeners.udp(UDP, place, processors) {
                 Ok(udp) => return Ok(Self { udp, tcp, encrypted: Vec::new(), redirected }),
-                Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => listeners.forget(TCP),
                 Err(error) => return Err(error),
             }
         }
@@ -62,7 +65,12 @@ impl Sockets {
     /// # Errors
     ///
     /// Fails if the certificate or an address cannot be used; the text names it.
-    pub fn with_encryption(mut self, options: &Options, readiness: Arc<Readiness>) -> Result<Self, Failure> {
+    pub fn with_encryption(
+        mut self,
+        options: &Options,
+        readiness: Arc<Readiness>,
+        listeners: &mut Listeners,
+    ) -> Result<Self, Failure> {
         let Some(folder) = &options.dns_tls_certs else { return Ok(self) };
         if options.dot.or(options.doh).is_none() {
             return Ok(self);
@@ -75,7 +83,8 @@ impl Sockets {
         for (name, address, protocol) in protocols {
             let Some(address) = address else { continue };
             Clients::warn_if_unspecified(name, address);
-            let listener = tcp_listener(address).map_err(|error| format!("--{name} {address}: {error}"))?;
+            let listener =
+                listeners.tcp(name, address.into()).map_err(|error| format!("--{name} {address}: {error}"))?;
             tracing::info!(service = name, address = %listener.local_addr()?, "serving");
             self.encrypted.push((listener, protocol));
         }
@@ -109,11 +118,11 @@ mod tests {
 
     #[test]
     fn a_free_port_is_the_same_for_both() {
-        let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &mut Listeners::default()).unwrap();
         for udp in &sockets.udp {
             assert_eq!(udp.local_addr().unwrap(), sockets.address().unwrap());
         }
-        let taken = Sockets::bind(sockets.address().unwrap().into()).unwrap_err();
+        let taken = Sockets::bind(sockets.address().unwrap().into(), &mut Listeners::default()).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
     }
 }

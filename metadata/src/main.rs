@@ -84,7 +84,7 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
         warn!("-reload-interval-limit does nothing: changes are not limited");
     }
     let place = launch.prepare_address(serve.listen).await?;
-    let listener = platform::socket::tcp_listener_at(place)?;
+    let listener = launch.listeners.tcp("metadata", place)?;
     let mut filter = IngressFilter::default();
     filter.add(&listener)?;
     launch.keep_to_containers(filter).await?;
@@ -94,12 +94,13 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let clients = Clients::new(&serve.clients.clients);
     let server = Server::new(&serve.options, clients, snapshots, &mut launch.registry)?;
     let server = if live { server.with_live_clients() } else { server };
-    let server = server.reached_at(place);
-    let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
-    launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
+    let server = server.reached_at(place).with_accepting(launch.accepting.clone());
     let address = place.redirected().map_or_else(|| listener.local_addr(), Ok)?;
-    info!(service = "metadata", %address, "serving");
     let stop = launch.stop.clone();
     launch.spawn("metadata", server.run(listener, stop));
+    launch.take_over().await?;
+    let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
+    launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;
+    info!(service = "metadata", %address, "serving");
     launch.run().await
 }

@@ -155,6 +155,17 @@ impl Server {
         })
     }
 
+    /// Finds what is wrong with options without taking the ledger and the audit log, which another process may have: what it
+    /// is to be told before that one ends.
+    ///
+    /// # Errors
+    ///
+    /// When a file that the options name cannot be used.
+    pub fn rehearse(options: &Options, snapshots: Arc<Store<Snapshot>>) -> Result<(), OptionsError> {
+        let options = Options { ledger: None, audit_log: None, ..options.clone() };
+        Self::new(&options, snapshots, &mut Registry::default()).map(drop)
+    }
+
     /// The same, telling there whether it is ready.
     #[must_use]
     pub fn with_readiness(self, readiness: Arc<Readiness>) -> Self {

@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     serve.options.check(serve.listen, serve.etcd.insecure)?;
     launch.prepare_address(serve.listen).await?;
-    let listener = platform::socket::tcp_listener(serve.listen)?;
+    let listener = launch.listeners.tcp("scheduler", serve.listen.into())?;
     let mut filter = IngressFilter::default();
     filter.add(&listener)?;
     launch.keep_to_containers(filter).await?;
@@ -102,6 +102,10 @@ async fn run(mut launch: Launch, serve: Serve) -> Result<(), Failure> {
     let (snapshots, reload) = launch.follow(source, &serve.state)?;
     let mut options = serve.options.keeping_state_in(serve.state.state_dir.as_deref());
     options.etcd = serve.etcd;
+    if launch.has_predecessor() {
+        Server::rehearse(&options, snapshots.clone())?;
+    }
+    launch.take_over().await?;
     let server = Server::new(&options, snapshots, &mut launch.registry)?.with_readiness(launch.readiness.clone());
     let admin = serve.admin.unwrap_or_else(|| ([127, 0, 0, 1], ADMIN_PORT).into());
     launch.admin(&[admin], serve.admin.is_some(), Some(reload))?;

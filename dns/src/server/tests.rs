@@ -8,6 +8,7 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use model::CLIENT_KNOWN_WITHIN;
+use process::Listeners;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
@@ -39,7 +40,7 @@ fn start_for(line: &str, clients: &str) -> Running {
     let clients = Clients::new(&[clients.parse().unwrap()]);
     let options = Line::parse_from(line.split_whitespace()).options;
     let snapshots = Arc::new(Store::new(Snapshot::default()));
-    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &mut Listeners::default()).unwrap();
     let address = sockets.address().unwrap();
     let server = Server::new(&options, clients, address, snapshots.clone(), &mut Registry::default()).unwrap();
     let (views, shared, stop) = (server.views(), server.shared.clone(), CancellationToken::new());
@@ -86,7 +87,7 @@ fn cluster(address: &str) -> Arc<Snapshot> {
 
 #[tokio::test]
 async fn the_end_of_a_thread_that_receives_is_the_end_of_the_service() {
-    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)).into(), &mut Listeners::default()).unwrap();
     let (options, address) = (Line::parse_from(["dns"]).options, sockets.address().unwrap());
     let snapshots = Arc::new(Store::new(Snapshot::default()));
     let server = Server::new(&options, Clients::default(), address, snapshots, &mut Registry::default()).unwrap();

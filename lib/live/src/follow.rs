@@ -12,6 +12,7 @@ use thiserror::Error;
 use tls::BadCertificate;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::assemble::{Assembly, Local};
 use crate::config::{Engine, Options, Origin};
@@ -57,6 +58,8 @@ pub(crate) struct FollowContext {
     pub(crate) leaving: LeaveRequests,
     /// What is counted.
     pub(crate) metrics: Metrics,
+    /// Cancelled when no other process publishes in the place of this one.
+    pub(crate) alone: CancellationToken,
 }
 
 /// Starts following `origin`, and what `options` say beside it; `certificates` is the folder of those for the engine.
@@ -72,7 +75,7 @@ pub(crate) fn follow(
     certificates: Option<&Path>,
     context: FollowContext,
 ) -> Result<Following, FollowError> {
-    let FollowContext { state, readiness, leaving, metrics } = context;
+    let FollowContext { state, readiness, leaving, metrics, alone } = context;
     let engine = match (&origin, &options.docker.engine) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
@@ -119,9 +122,10 @@ pub(crate) fn follow(
             let exchange = options.exchange.clone();
             let publishing = Publishing { identity, leaving, metrics: metrics.clone(), exchange };
             if let Some(voting) = options.voting.clone() {
-                tasks.spawn(crate::etcd::vote(client.clone(), documents.clone(), voting));
+                tasks.spawn(once(alone.clone(), crate::etcd::vote(client.clone(), documents.clone(), voting)));
             }
-            tasks.spawn(crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone()));
+            let published = crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone());
+            tasks.spawn(once(alone, published));
         }
         let (sender, receiver) = mpsc::channel(BATCHES_MAX);
         batches = Some(receiver);
@@ -137,6 +141,12 @@ pub(crate) fn follow(
     let (reload, requests) = Reload::channel();
     tasks.spawn(pass_on(requests, reloads));
     Ok(Following::new(snapshots, reload, tasks))
+}
+
+/// Does something once no other process of this host does it any more.
+async fn once(alone: CancellationToken, work: impl Future<Output = ()>) {
+    alone.cancelled().await;
+    work.await;
 }
 
 /// The address of an engine, and what to show it.

@@ -52,8 +52,8 @@ impl Options {
         let live_clients = self.engine(&origin).is_some();
         let publishes = matches!((&origin, &self.docker.engine), (Origin::Etcd(_), Some(_)));
         let (leave, leaving) = Leave::channel();
-        let surroundings =
-            FollowContext { state: state.open()?, readiness: launch.readiness.clone(), leaving, metrics };
+        let (readiness, alone) = (launch.readiness.clone(), launch.alone.clone());
+        let surroundings = FollowContext { state: state.open()?, readiness, leaving, metrics, alone };
         let folder = surroundings.state.as_ref().map(|state| state.folder().to_owned());
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);

@@ -63,6 +63,13 @@ impl AddedAddress {
         self.origin
     }
 
+    /// Makes this process the one to take the address away: the one that did so before is gone, and this one has its place.
+    pub fn take_over(&mut self) {
+        if self.origin == Origin::Foreign {
+            self.origin = Origin::Leftover;
+        }
+    }
+
     /// Whether an interface has the address at the moment.
     pub async fn is_present(&self) -> Result<bool, AddressError> {
         holder(self.address).await.map(|holder| holder.is_some())

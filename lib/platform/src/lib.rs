@@ -13,6 +13,7 @@ pub mod console;
 pub mod engine;
 pub mod family;
 pub mod file;
+pub mod handover;
 pub mod ingress;
 pub mod limits;
 pub mod memory;

@@ -151,6 +151,11 @@ pub fn failed(reason: &str) {
     system::failed(reason);
 }
 
+/// Tells the system that another process goes on as this service. Does nothing for a process that is no service.
+pub fn is_succeeded_by(process: u32) {
+    system::is_succeeded_by(process);
+}
+
 /// The time after which the system ends this process as hung unless it calls [`alive`]; `None` where it does not watch.
 pub fn watchdog() -> Option<Duration> {
     system::watchdog()

@@ -1,4 +1,4 @@
-//! What asks a process to stop or to read its configuration again.
+//! What asks a process to stop, to read its configuration again or to start again.
 
 #[cfg_attr(unix, path = "stop/unix.rs")]
 #[cfg_attr(windows, path = "stop/windows.rs")]
@@ -51,6 +51,27 @@ impl ReloadEvents {
     /// Needs a tokio runtime with its I/O driver.
     pub fn new() -> io::Result<Self> {
         system::ReloadEvents::new().map(Self)
+    }
+
+    /// Waits for a request. Several that come close together may count as one.
+    ///
+    /// # Cancel safety
+    /// A request that arrives while no task waits is stored for the next call.
+    pub async fn requested(&mut self) {
+        self.0.requested().await;
+    }
+}
+
+/// The requests to start again in place: SIGUSR2; Windows has none.
+#[derive(Debug)]
+pub struct RestartEvents(system::RestartEvents);
+
+impl RestartEvents {
+    /// Registers the handler at once; without it SIGUSR2 ends the process.
+    ///
+    /// Needs a tokio runtime with its I/O driver.
+    pub fn new() -> io::Result<Self> {
+        system::RestartEvents::new().map(Self)
     }
 
     /// Waits for a request. Several that come close together may count as one.

@@ -89,6 +89,30 @@ impl HeldAddresses {
         }
     }
 
+    /// Those that this process has to remove.
+    pub(crate) async fn own(&self) -> Vec<IpAddr> {
+        let held = self.0.lock().await;
+        let own = held.iter().filter(|held| held.address.origin() != Origin::Foreign);
+        own.map(|held| held.address.address()).collect()
+    }
+
+    /// From now on this process has to remove these of its addresses.
+    pub(crate) async fn take_over(&self, addresses: &[IpAddr]) {
+        for held in &mut *self.0.lock().await {
+            if addresses.contains(&held.address.address()) {
+                held.address.take_over();
+            }
+        }
+    }
+
+    /// Leaves all of them to another process.
+    pub(crate) async fn leave(&self) {
+        for HeldAddress { address, .. } in std::mem::take(&mut *self.0.lock().await) {
+            // It has the same one.
+            drop(address);
+        }
+    }
+
     /// Removes the addresses that this process has to remove.
     pub(crate) async fn remove(self) {
         for HeldAddress { address: held, .. } in std::mem::take(&mut *self.0.lock().await) {

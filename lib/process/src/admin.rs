@@ -40,11 +40,19 @@ pub(crate) struct Admin {
 
 /// Something published, from which views are built.
 pub trait Settle: fmt::Debug + Send + Sync {
+    /// Waits until anything was published.
+    fn known(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
     /// Waits until the views have caught up.
     fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 impl<T: Send + Sync> Settle for Store<T> {
+    fn known(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut watcher = self.watch();
+        Box::pin(async move { watcher.first().await })
+    }
+
     fn settled(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(Self::settled(self))
     }

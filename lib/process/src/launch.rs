@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use model::Snapshot;
 use platform::cloud::AWS_ACTIVATION;
+use platform::handover::{Inherited, Predecessor};
 use platform::ingress::IngressFilter;
 use platform::redirect::{Place, Redirect};
 use platform::service::State;
@@ -21,11 +22,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::Failure;
+use crate::accepting::Accepting;
 use crate::addresses::HeldAddresses;
 use crate::admin::{self, Admin, Settle};
+use crate::listeners::Listeners;
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
 use crate::parts::Parts;
+use crate::restart::{AFTERWARDS, FRESH_LIMIT, LINGER, Restart, VIEW_LIMIT};
 use crate::usage::UsageCollector;
 
 /// The exit code of a process that could not run.
@@ -44,6 +48,16 @@ pub struct Launch {
     pub readiness: Arc<Readiness>,
     /// What it counts.
     pub registry: Registry,
+    /// Its sockets.
+    pub listeners: Listeners,
+    /// From when until when questions are taken.
+    pub accepting: Accepting,
+    /// Cancelled when no other process serves in the place of this one: from then on it may do what only one may.
+    pub alone: CancellationToken,
+    predecessor: Option<Predecessor>,
+    /// Whether it can start again in place; if not, perhaps why.
+    restart: Result<(), Option<String>>,
+    program: std::io::Result<PathBuf>,
     parts: Parts,
     /// Shared with [`launch`], which removes them in any case.
     addresses: HeldAddresses,
@@ -61,14 +75,17 @@ pub fn launch<F>(options: &ProcessOptions, serve: impl FnOnce(Launch) -> F) -> E
 where
     F: Future<Output = Result<(), Failure>>,
 {
+    // Before any file is opened or program started.
+    let inherited = Inherited::take();
+    let (predecessor, program) = (inherited.predecessor(), std::env::current_exe());
     let guard = match log::start(options) {
         Ok(guard) => guard,
-        Err(failure) => return refuse(&failure),
+        Err(failure) => return refuse(&failure, predecessor.as_ref()),
     };
     platform::limits::raise_descriptor_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(failure) => return refuse(&failure),
+        Err(failure) => return refuse(&failure, predecessor.as_ref()),
     };
     let outcome = runtime.block_on(async {
         let mut registry = Registry::default();
@@ -81,6 +98,12 @@ where
             stop,
             readiness: Arc::default(),
             registry,
+            listeners: Listeners::new(inherited),
+            accepting: Accepting::later(),
+            alone: CancellationToken::new(),
+            predecessor: predecessor.clone(),
+            restart: Err(None),
+            program,
             addresses: addresses.clone(),
             following: Vec::new(),
             held: Vec::new(),
@@ -96,7 +119,7 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!("{failure}");
-            platform::service::failed(&failure.to_string());
+            tell_of_failure(&failure.to_string(), predecessor.as_ref());
             ExitCode::from(CANNOT_RUN)
         }
     };
@@ -106,11 +129,19 @@ where
 }
 
 /// Prints why the process cannot start, before there is a log.
-fn refuse(failure: &dyn std::error::Error) -> ExitCode {
+fn refuse(failure: &dyn std::error::Error, predecessor: Option<&Predecessor>) -> ExitCode {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "error: {failure}");
-    platform::service::failed(&failure.to_string());
+    tell_of_failure(&failure.to_string(), predecessor);
     ExitCode::from(CANNOT_RUN)
+}
+
+/// Tells what waits for this process why it ends with an error: its predecessor, which serves on, or the system.
+fn tell_of_failure(reason: &str, predecessor: Option<&Predecessor>) {
+    match predecessor {
+        Some(predecessor) => predecessor.tell_failed(reason),
+        None => platform::service::failed(reason),
+    }
 }
 
 impl Launch {
@@ -225,7 +256,7 @@ impl Launch {
         let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone(), settling };
         for address in listen {
             admin::check_address(*address)?;
-            let listener = match platform::socket::tcp_listener(*address) {
+            let listener = match self.listeners.tcp("admin", (*address).into()) {
                 Ok(listener) => listener,
                 Err(failure) if !asked => {
                     warn!("no admin pages, so no health, metrics or reload here: {failure} (--admin ADDRESS:PORT)");
@@ -257,6 +288,66 @@ impl Launch {
         self.parts.spawn(name, part);
     }
 
+    /// Whether another process serves until this one does, whose place it is to take.
+    pub fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
+    /// Has this process never start again in place, for this reason.
+    pub fn refuse_restart(&mut self, reason: &str) {
+        self.restart = Err(Some(reason.to_owned()));
+    }
+
+    /// Lets this process start again in place (SIGUSR2), and if it was started for that, takes the place of its predecessor: waits until
+    /// what was [followed](Self::wait_for) is known, has the services that were spawned take questions, and returns
+    /// when the predecessor is gone. Without a predecessor it returns at once, and questions are taken from [`Launch::run`] on.
+    ///
+    /// What only one process may do has to begin after this: see [`Launch::alone`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is nothing to answer with, or a part ended: then the predecessor serves on.
+    pub async fn take_over(&mut self) -> Result<(), Failure> {
+        if self.restart == Err(None) {
+            self.restart = Ok(());
+        }
+        let Some(predecessor) = self.predecessor.clone() else {
+            self.alone.cancel();
+            return Ok(());
+        };
+        let (settling, readiness) = (self.settling.clone(), self.readiness.clone());
+        let known = async {
+            for settling in &settling {
+                settling.known().await;
+            }
+            let fresh = readiness.wait_until_ready_but_for(AFTERWARDS);
+            let _ = tokio::time::timeout(FRESH_LIMIT, fresh).await;
+            for settling in &settling {
+                settling.settled().await;
+            }
+        };
+        tokio::select! {
+            ended = self.parts.watch() => return Err(ended.err().unwrap_or_else(|| "stopped while starting".into())),
+            known = tokio::time::timeout(VIEW_LIMIT, known) => known.map_err(|_| {
+                let reasons: Vec<_> = self.readiness.reasons().iter().map(|(part, why)| format!("{part}: {why}")).collect();
+                format!("nothing to serve within {} s ({})", VIEW_LIMIT.as_secs(), reasons.join("; "))
+            })?,
+            // It ended by itself: the sockets are read by no other process.
+            () = predecessor.gone() => {}
+        }
+        self.accepting.begin.cancel();
+        // One that is gone need not know.
+        let _ = predecessor.tell_serving();
+        info!(predecessor = predecessor.process(), "serving on the sockets of the process before this one");
+        tokio::select! {
+            ended = self.parts.watch() => return Err(ended.err().unwrap_or_else(|| "stopped while starting".into())),
+            () = predecessor.gone() => {}
+        }
+        self.addresses.take_over(predecessor.addresses()).await;
+        self.alone.cancel();
+        Ok(())
+    }
+
     /// Serves until the process is asked to stop, then waits for the parts within the drain limit.
     ///
     /// To be called when every socket is bound: from here on the process counts as running where the system wants to
@@ -267,6 +358,13 @@ impl Launch {
     /// Fails if stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
+        let program = std::mem::replace(&mut self.program, Err(std::io::ErrorKind::NotFound.into()));
+        let mut restart = match std::mem::replace(&mut self.restart, Err(None)) {
+            Ok(()) => Some(Restart::new(program, None)?),
+            Err(Some(refused)) => Some(Restart::new(program, Some(refused))?),
+            Err(None) => None,
+        };
+        self.listeners.close_rest();
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
         if !self.addresses.is_empty().await {
             let guard = self.addresses.clone().guard(self.options.clone(), self.readiness.clone(), self.stop.clone());
@@ -286,19 +384,37 @@ impl Launch {
                 Ok(())
             });
         }
+        self.accepting.begin.cancel();
         platform::service::report(State::Running);
-        let ended = tokio::select! {
+        let (handed, addresses, readiness) = (self.listeners.handed(), &self.addresses, &self.readiness);
+        let succeeded = async {
+            match &mut restart {
+                Some(restart) => restart.succeeded(handed, async || addresses.own().await, readiness).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (ended, succeeded) = tokio::select! {
             biased;
             event = events.requested() => {
                 info!(event, "stopping");
-                Ok(())
+                (Ok(()), false)
             }
             ended = self.parts.watch() => {
                 info!(event = if ended.is_ok() { "request" } else { "end of a part" }, "stopping");
-                ended
+                (ended, false)
             }
+            () = succeeded => (Ok(()), true),
         };
-        platform::service::report(State::Stopping);
+        // A successor that does not serve yet is ended with it.
+        let successor = restart.filter(|_| succeeded);
+        if successor.is_some() {
+            self.addresses.leave().await;
+            self.accepting.end.cancel();
+            tokio::time::sleep(LINGER).await;
+        } else {
+            platform::service::report(State::Stopping);
+        }
+        self.listeners.close();
         self.stop.cancel();
         let drained = tokio::time::timeout(DRAIN_LIMIT, self.parts.finish());
         if drained.await.is_err() {
@@ -309,6 +425,9 @@ impl Launch {
         }
         drop(self.held);
         drop(pid_file);
+        if let Some(process) = successor.as_ref().and_then(Restart::successor) {
+            platform::service::is_succeeded_by(process);
+        }
         ended
     }
 }
@@ -326,7 +445,11 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        // A successor has written its own there.
+        let is_ours = std::fs::read_to_string(&self.0).is_ok_and(|text| text == std::process::id().to_string());
+        if is_ours {
+            let _ = std::fs::remove_file(&self.0);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! through [`launch::launch`].
 
 pub mod accept;
+mod accepting;
 mod addresses;
 mod admin;
 pub mod arguments;
@@ -12,11 +13,13 @@ pub mod command;
 mod connections;
 pub mod help;
 pub mod launch;
+mod listeners;
 mod log;
 mod options;
 mod parts;
 mod program;
 pub mod quota;
+mod restart;
 pub mod table;
 pub mod token;
 mod usage;
@@ -24,10 +27,12 @@ mod web_page;
 mod write_timeout;
 
 pub use accept::Acceptor;
+pub use accepting::Accepting;
 pub use admin::serve;
 pub use clients::{ClientOptions, Clients, Networks};
 pub use connections::serve_connections;
 pub use launch::{Launch, launch};
+pub use listeners::Listeners;
 pub use options::{LogFormat, ProcessOptions, StateOptions, listen_address};
 pub use parts::Parts;
 pub use program::Program;

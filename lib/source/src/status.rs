@@ -70,8 +70,18 @@ impl Readiness {
     ///
     /// May be dropped at any time.
     pub async fn wait_until_ready(&self) {
+        self.wait_until_ready_but_for(&[]).await;
+    }
+
+    /// Waits until there is no reason but for these parts.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn wait_until_ready_but_for(&self, parts: &[&str]) {
+        let is_ready = |reasons: &Reasons| reasons.keys().all(|part| parts.contains(part));
         // It cannot fail: the sender is `self`.
-        let _ = self.reasons.subscribe().wait_for(|reasons| reasons.is_empty()).await;
+        let _ = self.reasons.subscribe().wait_for(is_ready).await;
     }
 }
 
@@ -102,6 +112,7 @@ mod tests {
             let readiness = readiness.clone();
             async move { readiness.wait_until_ready().await }
         });
+        readiness.wait_until_ready_but_for(&["address", "source"]).await;
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         readiness.ready("source");

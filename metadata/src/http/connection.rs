@@ -239,7 +239,7 @@ impl Connection {
         let Some(last) = &self.last else { return false };
         let is_same = *last.request == *self.heads.left()
             && std::ptr::eq(last.view.as_ptr(), Arc::as_ptr(&self.service.views.load()))
-            && !self.service.evictions.are_closed();
+            && !self.service.is_ending();
         if is_same {
             let start = self.unsent.len();
             self.unsent.extend_from_slice(&last.bytes);
@@ -260,9 +260,9 @@ impl Connection {
         self.after(terms, last)
     }
 
-    /// The connections of a service that stops end with the next response.
+    /// The connections of a service that stops, or whose place another one takes, end with the next response.
     fn closing(&self, terms: Terms) -> Terms {
-        Terms { last: terms.last || self.service.evictions.are_closed(), ..terms }
+        Terms { last: terms.last || self.service.is_ending(), ..terms }
     }
 
     /// What is next after a response.

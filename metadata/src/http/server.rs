@@ -9,7 +9,7 @@ use std::time::Duration;
 use model::Snapshot;
 use platform::redirect::Place;
 use platform::socket;
-use process::{Acceptor, Clients, Failure, Parts};
+use process::{Accepting, Acceptor, Clients, Failure, Parts};
 use prometheus_client::registry::Registry;
 use source::{Derivation, Store, Watcher, derive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -54,6 +54,7 @@ pub struct Server {
     defers: bool,
     /// Where clients reach the service, when that is not what its socket is bound to.
     redirected: Option<SocketAddr>,
+    accepting: Accepting,
 }
 
 /// Why there is no service.
@@ -82,7 +83,8 @@ impl Server {
         getrandom::fill(&mut key).map_err(StartError::Key)?;
         let service = Service::new(options, clients, key, registry);
         let derived = derive(snapshots, service.views.clone(), |new, _, view: &Arc<View>| view.next(new));
-        Ok(Self { derived, service: Arc::new(service), defers: true, redirected: None })
+        let accepting = Accepting::now();
+        Ok(Self { derived, service: Arc::new(service), defers: true, redirected: None, accepting })
     }
 
     /// Whether there ought to be data but are none (a source is there and cannot be used): while this is set and
@@ -104,6 +106,12 @@ impl Server {
     pub fn reached_at(mut self, place: Place) -> Self {
         self.redirected = place.redirected();
         self
+    }
+
+    /// Connections are accepted for as long as this says.
+    #[must_use]
+    pub fn with_accepting(self, accepting: Accepting) -> Self {
+        Self { accepting, ..self }
     }
 
     /// Serves on this socket until `stop`; then answers what is in flight, waiting requests with what they
@@ -132,7 +140,8 @@ impl Server {
         if self.defers {
             socket::defer_accept(&listener)?;
         }
-        let accepting = accept(Acceptor::new(listener)?, first_view, arrival, service.clone(), tasks.clone());
+        let listener = Acceptor::new(listener)?;
+        let accepting = accept(listener, self.accepting, first_view, arrival, service.clone(), tasks.clone());
         parts.spawn("accepting connections", accepting);
         tasks.spawn(service.stop.clone().run_until_cancelled_owned(end_idle(service.clone())));
         parts.watch().await?;
@@ -151,16 +160,19 @@ impl Server {
 
 /// Accepts connections until the service stops; nothing that goes wrong with one ends it.
 ///
-/// All arrive at one address, or each knows its own.
+/// All arrive at one address, or each knows its own. When no connection is accepted any more, those that are there end with their next
+/// response.
 async fn accept(
     mut listener: Acceptor,
+    accepting: Accepting,
     mut first_view: Watcher,
     arrival: Option<SocketAddr>,
     service: Arc<Service>,
     tasks: TaskTracker,
 ) -> Result<(), Failure> {
-    let accepting = async {
+    let accepted = async {
         // Connections stay in the system's queue meanwhile.
+        accepting.begin.cancelled().await;
         let _ = timeout(FIRST_VIEW_MAX, first_view.changed()).await;
         loop {
             match listener.accept_std().await {
@@ -170,7 +182,12 @@ async fn accept(
             }
         }
     };
-    service.stop.run_until_cancelled(accepting).await;
+    let until_end = async {
+        accepting.end.run_until_cancelled(accepted).await;
+        service.ending.store(true, Ordering::Relaxed);
+        std::future::pending::<()>().await;
+    };
+    service.stop.run_until_cancelled(until_end).await;
     Ok(())
 }
 

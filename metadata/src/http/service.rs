@@ -76,6 +76,8 @@ pub(crate) struct Service {
     pub(crate) started: Instant,
     pub(crate) unavailable: Arc<AtomicBool>,
     pub(crate) metrics: Metrics,
+    /// Whether another process serves the connections that come from now on.
+    pub(crate) ending: AtomicBool,
     pub(crate) stop: CancellationToken,
 }
 
@@ -171,8 +173,14 @@ impl Service {
             started: Instant::now(),
             unavailable: Arc::default(),
             metrics: Metrics::new(registry),
+            ending: AtomicBool::new(false),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// Whether connections end with their next response.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed) || self.evictions.are_closed()
     }
 
     /// A place for one connection more and its client's share of the service; or why there is none.

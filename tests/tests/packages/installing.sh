@@ -31,6 +31,19 @@ kill -KILL "$old"
 for turn in $(seq 300); do case $(pid) in 0 | "$old") sleep 0.1 ;; *) break ;; esac; done
 active
 
+echo "== it starts again in place"
+old=$(pid)
+in_root systemctl reload berth
+for turn in $(seq 300); do [ "$(pid)" = "$old" ] || break; sleep 0.1; done
+[ "$(pid)" != "$old" ] && ! [ -e "$root/proc/$old" ]
+active
+healthy /usr/bin
+[ "$(name)" = shop-web-1 ]
+# Longer than the watchdog waits.
+new=$(pid)
+sleep 12
+[ "$(pid)" = "$new" ] && [ "$(in_root systemctl show -P NRestarts berth)" = 1 ]
+
 echo "== a new version takes its place"
 old=$(pid)
 in_root dpkg -i /tmp/berth_0.2.0_amd64.deb

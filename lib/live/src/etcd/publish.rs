@@ -69,25 +69,28 @@ pub trait PasswordExchange: Send + Sync + std::fmt::Debug {
     fn store(&self, key: &str, value: &[u8]) -> Result<(), String>;
 }
 
-/// Publishes each document that `documents` gets, until the host is asked to leave.
+/// Publishes each document that `documents` gets, until the host is asked to leave. What it is called with is not ready from the call
+/// on.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time. The keys stay for the lease then: containers run on while an agent is updated, and an
 /// agent that starts within that time takes the keys over.
-pub async fn publish(
+pub fn publish(
     client: EtcdClient,
     documents: Arc<Store<HostDocument>>,
     publishing: Publishing,
     readiness: Arc<Readiness>,
-) {
+) -> impl Future<Output = ()> + Send {
     readiness.not_ready(PART, "this host was not published yet");
-    let Publishing { identity, mut leaving, metrics, exchange } = publishing;
-    let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
-    publisher.exchange = exchange;
-    let reply = publisher.run(&mut leaving).await;
-    // The caller may have gone.
-    let _ = reply.send(publisher.leave().await);
+    async move {
+        let Publishing { identity, mut leaving, metrics, exchange } = publishing;
+        let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
+        publisher.exchange = exchange;
+        let reply = publisher.run(&mut leaving).await;
+        // The caller may have gone.
+        let _ = reply.send(publisher.leave().await);
+    }
 }
 
 struct Publisher {

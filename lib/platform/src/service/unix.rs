@@ -47,6 +47,10 @@ pub(super) fn failed(reason: &str) {
     notify(&format!("STATUS={}", reason.replace('\n', " ")));
 }
 
+pub(super) fn is_succeeded_by(process: u32) {
+    notify(&format!("MAINPID={process}"));
+}
+
 pub(super) fn watchdog() -> Option<Duration> {
     let variable = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     let limit = Duration::from_micros(variable("WATCHDOG_USEC")?);

@@ -1,4 +1,4 @@
-//! Stop and reload by signals.
+//! Stop, reload and restart by signals.
 
 use std::future::pending;
 use std::io;
@@ -43,6 +43,21 @@ impl ReloadEvents {
     }
 }
 
+#[derive(Debug)]
+pub(super) struct RestartEvents(Signal);
+
+impl RestartEvents {
+    pub(super) fn new() -> io::Result<Self> {
+        signal(SignalKind::user_defined2()).map(Self)
+    }
+
+    pub(super) async fn requested(&mut self) {
+        if self.0.recv().await.is_none() {
+            pending::<()>().await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -71,5 +86,12 @@ mod tests {
             send("HUP");
             reload.requested().await;
         }
+    }
+
+    #[tokio::test]
+    async fn the_second_user_signal_asks_to_start_again() {
+        let mut restart = RestartEvents::new().unwrap();
+        send("USR2");
+        restart.requested().await;
     }
 }

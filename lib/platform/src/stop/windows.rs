@@ -52,3 +52,17 @@ impl ReloadEvents {
         pending::<()>().await;
     }
 }
+
+#[derive(Debug)]
+pub(super) struct RestartEvents;
+
+impl RestartEvents {
+    #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    pub(super) async fn requested(&mut self) {
+        pending::<()>().await;
+    }
+}
