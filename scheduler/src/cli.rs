@@ -10,12 +10,8 @@ mod amounts;
 mod backup;
 mod catalog;
 pub(crate) mod client;
-<<<<<<< HEAD
 pub(crate) mod compose;
-=======
-mod compose;
 pub(crate) mod evacuate;
->>>>>>> part/q
 mod explain;
 mod file;
 mod hosts;
