@@ -202,10 +202,11 @@ impl CatalogVersion {
     pub fn answers(&self, given: &[(String, String)]) -> Result<Vec<(Text, Text)>, Vec<Invalid>> {
         let mut wrong = Vec::new();
         let mut answers = Vec::new();
-        let known = || match self.questions.len() {
-            0 => "none: there is no question".to_owned(),
-            _ => {
-                let names: Vec<&str> = self.questions.iter().map(|question| &*question.variable).collect();
+        let known = || {
+            let names: Vec<&str> = self.questions.iter().map(|question| &*question.variable).collect();
+            if names.is_empty() {
+                "none: there is no question".to_owned()
+            } else {
                 format!("one of {}", names.join(", "))
             }
         };

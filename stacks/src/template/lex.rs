@@ -7,13 +7,16 @@ use crate::template::TemplateError;
 /// White space of the language.
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
+/// Tokens, each with its line.
+type Tokens = Vec<(Token, usize)>;
+
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
     /// Text that stays as it is, and the line on which it begins.
     Plain(Text, usize),
     /// What stands between braces, with the line of each token and that of the action.
-    Action(Vec<(Token, usize)>, usize),
+    Action(Tokens, usize),
 }
 
 /// A token of an action.
@@ -111,7 +114,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The tokens of an action, none of a comment; and whether it takes the white space behind it.
-    fn action(&mut self) -> Result<(Option<Vec<(Token, usize)>>, bool), TemplateError> {
+    fn action(&mut self) -> Result<(Option<Tokens>, bool), TemplateError> {
         let spaces = self.rest.len() - self.rest.trim_start_matches(SPACE).len();
         if self.rest[spaces..].starts_with("/*") {
             let Some(end) = self.rest.find("*/") else { return self.wrong("a comment stays open", "*/}}") };

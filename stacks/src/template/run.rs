@@ -123,9 +123,9 @@ impl<'a> Run<'a> {
                 let known = self.variables.len();
                 self.variables.extend(name.clone().map(|name| (name, value.clone())));
                 if is_true(&value) {
-                    self.nodes(body, &value)?
+                    self.nodes(body, &value)?;
                 } else {
-                    self.nodes(otherwise, dot)?
+                    self.nodes(otherwise, dot)?;
                 }
                 self.variables.truncate(known);
                 Ok(())
