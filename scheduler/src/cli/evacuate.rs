@@ -23,7 +23,7 @@ const CELL_MAX: usize = 60;
 /// Start what schedulers have started on a host that is gone for good on other hosts
 ///
 /// Nothing does this by itself: a scheduler cannot know whether a machine that is silent is off. Units of stacks follow their own
-/// dead_after. What stays is listed with its reason before anything begins. The host's engine is not asked; if the machine comes
+/// `dead_after`. What stays is listed with its reason before anything begins. The host's engine is not asked; if the machine comes
 /// back, what is left of the moved units there is stopped and removed. The exit code is 1 if something stays or has no place.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:

@@ -99,14 +99,13 @@ impl Placer {
         for (id, unit, stays) in units {
             let Some((request, replica)) = self.unit(&id, unit, &RequestCredentials::default(), now) else { continue };
             let containers: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
-            let found = match stays.or_else(|| bound(&request, &host_of(&replica))) {
-                Some(why) => Err(why),
-                None => {
-                    book.vacate(&id, unit);
-                    let need = self.need(&request, &inventory, &containers, &[]);
-                    let found = self.find_again(&mut book, &request, &need, &replica.host, &containers);
-                    found.ok_or_else(|| failure(1, 0, Some(&self.why_not(&book, &request, &need))))
-                }
+            let found = if let Some(why) = stays.or_else(|| bound(&request, &host_of(&replica))) {
+                Err(why)
+            } else {
+                book.vacate(&id, unit);
+                let need = self.need(&request, &inventory, &containers, &[]);
+                let found = self.find_again(&mut book, &request, &need, &replica.host, &containers);
+                found.ok_or_else(|| failure(1, 0, Some(&self.why_not(&book, &request, &need))))
             };
             match found {
                 Ok(next) => plan.moved.push(LeavingUnit { id, unit, containers, to: host_of(&next) }),
