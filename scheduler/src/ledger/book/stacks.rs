@@ -224,7 +224,7 @@ mod tests {
         written(&mut book, 2, FIRST);
         book.evict(&"web".into(), NOW);
         written(&mut book, 3, FIRST.next());
-        let after = Duration::from_secs(60);
+        let after = Duration::from_mins(1);
         assert_eq!(book.forget_evicted(after, NOW + after / 2), Vec::<Text>::new());
         assert_eq!(book.forget_evicted(after, NOW + after), [Text::from("web")]);
         assert!(book.record("web").is_none());
