@@ -352,13 +352,13 @@ mod tests {
     use super::*;
 
     fn version(questions: serde_json::Value) -> Result<CatalogVersion, Invalid> {
-        CatalogVersion::read(
-            &serde_json::from_value(serde_json::json!({ "catalog": { "questions": questions } })).unwrap(),
-        )
+        let mut file = serde_json::json!({ "catalog": {} });
+        file["catalog"]["questions"] = questions;
+        CatalogVersion::read(&serde_json::from_value(file).unwrap())
     }
 
     fn one(question: serde_json::Value) -> CatalogVersion {
-        version(serde_json::json!([question])).unwrap()
+        version(serde_json::Value::Array(vec![question])).unwrap()
     }
 
     fn answered(version: &CatalogVersion, given: &[(&str, &str)]) -> Result<Vec<String>, String> {

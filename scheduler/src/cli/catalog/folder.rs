@@ -138,13 +138,11 @@ impl TemplateFolder {
         let template = Self::open(parent)?;
         let wanted = name_of(path);
         let is_it = |version: &VersionFolder| version.folder == wanted || *version.said.version == *wanted;
-        match template.versions.iter().position(is_it) {
-            Some(at) => Ok((template, at)),
-            None => {
-                let known: Vec<&str> = template.versions.iter().map(|version| &*version.folder).collect();
-                Err(wrong(path, &format!("no such version, expected one of {}", known.join(", "))))
-            }
-        }
+        let Some(at) = template.versions.iter().position(is_it) else {
+            let known: Vec<&str> = template.versions.iter().map(|version| &*version.folder).collect();
+            return Err(wrong(path, &format!("no such version, expected one of {}", known.join(", "))));
+        };
+        Ok((template, at))
     }
 }
 

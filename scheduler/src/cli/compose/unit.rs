@@ -104,7 +104,7 @@ impl Compose<'_> {
             // The predecessor's files say one for each sidekick, or what the primary has.
             let count = fields.iter().find(|(key, _)| &**key == "count").map(|(_, value)| value.clone());
             sidekick.retain(|(key, value)| {
-                &**key != "count" || !(Some(&*value) == count.as_ref() || *value == Value::Int(1))
+                &**key != "count" || !(Some(value) == count.as_ref() || *value == Value::Int(1))
             });
             if sidekick.iter().any(|(key, _)| &**key == "update") {
                 let field = format!("{}{name}.upgrade_strategy", self.top);
