@@ -10,6 +10,7 @@ mod amounts;
 mod backup;
 pub(crate) mod client;
 mod compose;
+pub(crate) mod evacuate;
 mod explain;
 mod file;
 mod hosts;

@@ -4,6 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod bits;
 mod constraint;
 mod difference;
+pub(crate) mod evacuate;
 mod explain;
 pub(crate) mod fields;
 pub(crate) mod filter;

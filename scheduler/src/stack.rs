@@ -16,4 +16,4 @@ mod tests;
 pub(crate) mod unit;
 pub(crate) mod view;
 pub(crate) mod wish;
-mod world;
+pub(crate) mod world;

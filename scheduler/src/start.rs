@@ -16,6 +16,7 @@ pub(crate) mod credentials;
 pub(crate) mod docker;
 pub(crate) mod docker_config;
 pub(crate) mod endpoint;
+mod evacuate;
 mod images;
 mod job;
 mod keep_unit;

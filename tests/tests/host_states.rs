@@ -124,6 +124,34 @@ fn a_cordoned_host_gets_nothing_new_and_says_why() {
 }
 
 #[test]
+fn only_a_host_that_is_gone_is_evacuated_and_what_stays_is_said_before() {
+    let Some(world) = World::start() else { return };
+    let reserved = json!({ "id": "before", "image": "i", "requested_host": "a" });
+    assert_eq!(place(world.schedulers[0], &reserved).unwrap().0, 201);
+    let evacuate = |words: &[&str]| {
+        let launch = Launch::bare(Executable::Agent).word("evacuate").word("a");
+        let launch = words.iter().fold(launch, |launch, word| launch.flag(word));
+        launch.with("--server", world.schedulers[0].to_string()).run()
+    };
+    let there = evacuate(&["--dead", "--dry-run"]);
+    assert!(there.code == Some(1) && there.errors.contains("host a is there"), "{there:?}");
+    // A person has to say both.
+    for words in [&["--dead"][..], &["--dry-run"], &["--dead", "--dry-run", "--yes-it-is-off"]] {
+        assert_eq!(evacuate(words).code, Some(2), "{words:?}");
+    }
+    world.etcd.delete("/berth/v1/hosts/a/host");
+    let planned = eventually("it is gone", seconds(60), || {
+        Some(evacuate(&["--dead", "--dry-run"])).filter(|ended| !ended.errors.contains("host a is there"))
+    });
+    // Nothing of it is a scheduler's to start.
+    assert_eq!(planned.code, Some(1), "{planned:?}");
+    assert!(planned.output.contains("before") && planned.output.contains("its client has started it"), "{planned:?}");
+    assert_eq!(evacuate(&["--dead", "--yes-it-is-off"]).code, Some(1));
+    let kept = http::get("/v1/placements/before").ask(world.schedulers[0]).value();
+    assert_eq!(host_of(&kept), Some("a"), "{kept}");
+}
+
+#[test]
 fn no_scheduler_places_on_a_host_that_was_just_cordoned() {
     let Some(world) = World::start() else { return };
     let requests = if is_long() { REQUESTS[0] } else { REQUESTS[1] };

@@ -264,10 +264,13 @@ fn outside(schema: &Value, value: &Value, at: &str) -> Option<String> {
 }
 
 /// Bodies for the scheduler, and whether they are as described.
-const BODIES: [(&str, &str, bool); 28] = [
+const BODIES: [(&str, &str, bool); 31] = [
     ("/v1/rebalance", r#"{"max_moves": 1}"#, true),
     ("/v1/rebalance", r#"{"max_moves": null}"#, false),
     ("/v1/rebalance", r#"{"max_moves": 101}"#, false),
+    ("/v1/evacuate", r#"{"host": ""}"#, false),
+    ("/v1/evacuate", r#"{"host": "nobody", "dry_run": 1}"#, false),
+    ("/v1/evacuate", r#"{"host": "nobody", "dry_run": true}"#, true),
     ("/v1/explain", r#"{"count": null}"#, false),
     ("/v1/explain", r#"{"requested_host": ""}"#, false),
     ("/v1/explain", r#"{"requested_host": "win-2022"}"#, true),

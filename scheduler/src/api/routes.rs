@@ -28,6 +28,8 @@ use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
 use crate::ledger::stack::stack_of;
 use crate::place::answer::Placement;
+use crate::place::fields::Fields;
+use crate::place::invalid::Invalid;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request as PlacementRequest;
 use crate::place::request::limits::GRACE_MAX;
@@ -37,7 +39,7 @@ use crate::start::progress::ProgressSender;
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 18];
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 19];
 
 /// What may take seconds is done one at a time.
 pub(super) static PLANNING: Semaphore = Semaphore::const_new(1);
@@ -53,6 +55,7 @@ const ROUTES: Routes = [
     ("/v1/explain", || post(explain), &["post"]),
     ("/v1/what-if", || post(what_if), &["post"]),
     ("/v1/rebalance", || post(rebalance), &["post"]),
+    ("/v1/evacuate", || post(evacuate), &["post"]),
     ("/v1/events/{name}", || post(event), &["post"]),
     ("/v1/stacks", || get(stacks::list), &["get"]),
     ("/v1/stacks/{name}", || get(stacks::show).put(stacks::put).delete(stacks::remove), &["get", "put", "delete"]),
@@ -127,6 +130,7 @@ fn action_of(method: &Method, uri: &Uri) -> Action {
         Method::POST if uri.path().starts_with("/v1/events/") => Action::Event,
         Method::DELETE => Action::Remove,
         Method::POST if uri.path() == "/v1/placements" => Action::Place,
+        Method::POST if uri.path() == "/v1/evacuate" => Action::Replace,
         _ => Action::Ask,
     }
 }
@@ -290,6 +294,42 @@ async fn what_if(State(app): State<Arc<App>>, request: Request) -> Reply {
 
 async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
     planned(app, request, |app, value| app.placer.rebalance(value, app.clock.now()).into()).await
+}
+
+/// Has what is on a host that is gone for good started elsewhere, or says what would be.
+async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Replace, Text::default()) };
+    let value = match json(&app, request).await {
+        Ok(value) => value,
+        Err(reply) => return reply.into_response(),
+    };
+    let asked = || -> Result<(Text, bool), Refusal> {
+        let fields = Fields::of(&value)?;
+        fields.only(&[&["dry_run", "host"]])?;
+        let host = fields.text("host")?.ok_or_else(|| Invalid::new("host", "missing", "the name or uuid of a host"))?;
+        Ok((host, fields.truth("dry_run")?))
+    };
+    let (host, dry_run) = match asked() {
+        Ok(asked) => asked,
+        Err(refusal) => return Reply::from(refusal).into_response(),
+    };
+    // It is about placements of anyone.
+    if let Err(refusal) = app.placer.permit_event(&subject) {
+        let reason = format!("evacuate {host}: {refusal}");
+        app.placer.audit().put(&AuditLine { reason, ..AuditLine::new(Action::Replace, &subject, "refused") });
+        return Reply::from(refusal).into_response();
+    }
+    let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
+    if dry_run {
+        let (app, now) = (app.clone(), app.clock.now());
+        let planning =
+            tokio::task::spawn_blocking(move || guarded(&app, || app.placer.plan_evacuation(&host, now).into()));
+        return planning.await.unwrap_or_else(|_| bug()).into_response();
+    }
+    let starter = app.starter.clone();
+    // What was begun is not left half done when the client goes away.
+    let evacuating = app.starter.spawn(async move { starter.evacuate(&host).await });
+    evacuating.await.map_or_else(|_| bug(), Reply::from).into_response()
 }
 
 /// Answers what may take seconds, one at a time and beside everything else.

@@ -17,6 +17,9 @@ const AVOIDED_FOR: Duration = Duration::from_mins(10);
 /// Most failures that are remembered: more do not fit into [`AVOIDED_FOR`] with these pauses.
 const REMEMBERED_MAX: usize = 8;
 
+/// Most hosts on which something of a unit was left that are remembered; what is left on others is a stranger there.
+const LEFT_MAX: usize = 8;
+
 /// What was done about the failures of a unit since it was last well for long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Replacements {
@@ -29,6 +32,18 @@ pub(crate) struct Replacements {
     /// On which hosts it failed, the last time last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<Failure>,
+    /// What was left of it on hosts that are gone, to be removed should they come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<LeftBehind>,
+}
+
+/// Containers that were left on a host.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+struct LeftBehind {
+    /// The uuid of the host.
+    host: Text,
+    /// The engine's ids.
+    containers: Vec<Text>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -47,7 +62,29 @@ impl Replacements {
         let mut failures = self.failures.clone();
         failures.push(Failure { host: host.clone(), at });
         failures.drain(..failures.len().saturating_sub(REMEMBERED_MAX));
-        Self { times: self.times.saturating_add(1), at, why: why.into(), failures }
+        Self { times: self.times.saturating_add(1), at, why: why.into(), failures, left: self.left.clone() }
+    }
+
+    /// The same after its containers were left on this host, which is gone. That is no failure: another place is looked for at once.
+    #[must_use]
+    pub(crate) fn and_left(&self, host: &Text, containers: Vec<Text>, why: &str, now: Duration) -> Self {
+        let mut left = self.left.clone();
+        left.push(LeftBehind { host: host.clone(), containers });
+        left.drain(..left.len().saturating_sub(LEFT_MAX));
+        Self { times: 0, at: millis(now), why: why.into(), failures: self.failures.clone(), left }
+    }
+
+    /// What was left on this host, by the engine's ids.
+    pub(crate) fn left_on(&self, host: &str) -> impl Iterator<Item = &Text> {
+        self.left.iter().filter(move |left| *left.host == *host).flat_map(|left| &left.containers)
+    }
+
+    /// A container that was left on this host is gone.
+    pub(crate) fn left_is_gone(&mut self, host: &str, container: &str) {
+        for left in self.left.iter_mut().filter(|left| *left.host == *host) {
+            left.containers.retain(|own| **own != *container);
+        }
+        self.left.retain(|left| !left.containers.is_empty());
     }
 
     /// The same after it was healthy for this time.
@@ -105,6 +142,22 @@ mod tests {
         assert_eq!(replacements.after_health(WELL).not_before(), now);
         // Where it fails that seldom is no reason against the host.
         assert!(replacements.failures.len() == REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn what_was_left_is_stored_and_forgotten_container_by_container() {
+        let now = Duration::from_secs(1_000_000);
+        let failed = Replacements::default().and(&"b".into(), "down", now);
+        let left =
+            failed.and_left(&"a".into(), vec!["x".into(), "y".into()], "gone", now).and(&"b".into(), "down", now);
+        let mut stored: Replacements = serde_json::from_str(&serde_json::to_string(&left).unwrap()).unwrap();
+        assert_eq!(stored, left);
+        assert_eq!((stored.left_on("a").count(), stored.left_on("b").count(), stored.times), (2, 0, 1));
+        stored.left_is_gone("b", "x");
+        stored.left_is_gone("a", "x");
+        assert_eq!(stored.left_on("a").map(|left| &**left).collect::<Vec<&str>>(), ["y"]);
+        stored.left_is_gone("a", "y");
+        assert!(!serde_json::to_string(&stored).unwrap().contains("left"));
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn of_life(life: &Life, once: bool) -> State {
 }
 
 /// Whether a host is gone, as far as the cluster says.
-pub(super) fn is_gone(inventory: &Inventory, host: &str) -> bool {
+pub(crate) fn is_gone(inventory: &Inventory, host: &str) -> bool {
     let hosts = inventory.hosts();
     hosts.index(host).is_none_or(|host| is_lost(&hosts.facts(host).state))
 }

@@ -78,7 +78,11 @@ impl Starter {
     }
 
     /// The exclusive job for a placement of this scheduler, after those that are running.
-    async fn claim_idle(self: &Arc<Self>, id: &Text, progress: &ProgressSender) -> Result<StartJob, Refusal> {
+    pub(super) async fn claim_idle(
+        self: &Arc<Self>,
+        id: &Text,
+        progress: &ProgressSender,
+    ) -> Result<StartJob, Refusal> {
         self.placer.own(id, TakeOver::Idle, self.clock).await?;
         loop {
             match self.claim(id) {

@@ -45,6 +45,7 @@ impl Stranger {
 impl Starter {
     /// Takes note of what an engine has that the ledger does not know.
     pub(super) fn meet(self: &Arc<Self>, host: &Text, docker: &Arc<DockerEngine>, found: &[ListedContainer]) {
+        self.remove_left(host, docker);
         self.report_strangers(host, found);
         let due = self.due_strangers(host, found);
         if due.is_empty() {

@@ -1,7 +1,6 @@
-//! fork(2) and execve(2) with descriptors, as sd_listen_fds(3) describes it.
+//! fork(2) and execve(2) with descriptors, as `sd_listen_fds(3)` describes it.
 
 use std::env;
-use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -130,16 +129,17 @@ impl Successor {
         let names: Vec<&str> = sockets.iter().map(|(name, _)| name.as_str()).chain([LINK]).collect();
         let handed: Vec<RawFd> =
             sockets.iter().map(|(_, socket)| socket.as_raw_fd()).chain([theirs.as_raw_fd()]).collect();
-        let addresses = addresses.iter().map(|address| format!(" {address}")).collect::<String>();
+        let predecessor =
+            std::iter::once(std::process::id().to_string()).chain(addresses.iter().map(IpAddr::to_string));
         let mut words = env::args_os();
         let mut command = Command::new(program);
-        command.arg0(words.next().unwrap_or_else(OsString::new)).args(words);
+        command.arg0(words.next().unwrap_or_default()).args(words);
         command
             .env(COUNT, handed.len().to_string())
             .env(NAMES, names.join(":"))
             .env_remove(PROCESS)
             .env_remove(WATCHED);
-        command.env(PREDECESSOR, format!("{}{addresses}", std::process::id()));
+        command.env(PREDECESSOR, predecessor.collect::<Vec<_>>().join(" "));
         place(&mut command, handed);
         let child = command.spawn()?;
         // Until here the descriptors had to be open.

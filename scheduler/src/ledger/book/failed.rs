@@ -45,6 +45,48 @@ impl Book {
         self.records.get(id)?.replicas.get(at)
     }
 
+    /// Gives up the place of a unit whose host is gone for good, without asking that: its containers there are remembered, and it
+    /// waits for another place. `false` if there is no such unit, or something else is done with it.
+    pub(crate) fn leave_behind(&mut self, id: &str, at: usize, why: &str, now: Duration) -> bool {
+        if self.is_foreign(id) {
+            return false;
+        }
+        let replica = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at));
+        let is_idle = |stage| matches!(stage, Stage::Started | Stage::Restarting | Stage::Replacing);
+        let Some(replica) = replica.filter(|replica| replica.stands() && is_idle(replica.stage)) else { return false };
+        let containers = replica.members.iter().filter_map(|held| held.container.clone()).collect();
+        let before = replica.replaced.take().unwrap_or_default();
+        replica.replaced = Some(before.and_left(&replica.host, containers, &printable(why, WHY_MAX), now));
+        replica.stage = Stage::Replacing;
+        replica.waits = None;
+        self.vacate(id, at);
+        true
+    }
+
+    /// What was left on a host of units of this scheduler that are elsewhere: the unit, and the engine's id of a container.
+    pub(crate) fn left_on(&self, host: &str) -> Vec<(Text, usize, Text)> {
+        let mut left = Vec::new();
+        for (id, record) in self.records.iter().filter(|(id, _)| !self.is_foreign(id) && !self.is_pending(id)) {
+            for (at, replica) in record.replicas.iter().enumerate() {
+                let containers = replica.replaced.iter().flat_map(|replaced| replaced.left_on(host));
+                left.extend(containers.map(|container| (id.clone(), at, container.clone())));
+            }
+        }
+        left
+    }
+
+    /// A container that was left on a host is gone.
+    pub(crate) fn left_is_gone(&mut self, id: &str, at: usize, host: &str, container: &str) {
+        if self.is_foreign(id) {
+            return;
+        }
+        let replica = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at));
+        if let Some(replaced) = replica.and_then(|replica| replica.replaced.as_mut()) {
+            replaced.left_is_gone(host, container);
+            self.note_change(id);
+        }
+    }
+
     /// Notes that a unit is about to be started again or replaced, or that it could not be where it was tried.
     ///
     /// `well` is for how long it was healthy before.

@@ -1,0 +1,155 @@
+//! `agent evacuate`: what schedulers have started on a host that is gone for good runs elsewhere.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use etcd::segment::{ESCAPED, escape};
+use hyper::Method;
+use process::table::table;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::cli::client::{Ask, Client};
+use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::{Failure, NO_PLACE, Outcome, client, fine, list, row, word};
+
+/// Pause between two looks at what is on its way.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Longest cell of the table.
+const CELL_MAX: usize = 60;
+
+/// Start what schedulers have started on a host that is gone for good on other hosts
+///
+/// Nothing does this by itself: a scheduler cannot know whether a machine that is silent is off. Units of stacks follow their own
+/// `dead_after`. What stays is listed with its reason before anything begins. The host's engine is not asked; if the machine comes
+/// back, what is left of the moved units there is stopped and removed. The exit code is 1 if something stays or has no place.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  agent evacuate win-5 --dead --dry-run
+  agent evacuate win-5 --dead --yes-it-is-off")]
+pub struct Evacuate {
+    /// The host, by its name or uuid
+    host: String,
+
+    /// It is gone for good (`agent drain` empties one that is there)
+    #[arg(long, required = true)]
+    dead: bool,
+
+    /// Say what would be moved and what stays, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// The machine is switched off: nothing of what is moved runs there
+    #[arg(long, required_unless_present = "dry_run", conflicts_with = "dry_run")]
+    yes_it_is_off: bool,
+
+    /// Seconds to wait until all of it runs; the schedulers go on after that
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl Evacuate {
+    /// Asks, waits, and prints what was done.
+    pub fn run(self) -> ExitCode {
+        let json = self.ask.json;
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return Failure::NoAnswer(error.to_string()).report(json),
+        };
+        match runtime.block_on(self.evacuate()) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(NO_PLACE),
+            Err(failure) => failure.report(json),
+        }
+    }
+
+    async fn evacuate(self) -> Outcome {
+        // The command line demands both.
+        if !self.dead || !(self.dry_run || self.yes_it_is_off) {
+            return Err(Failure::Wrong("only a host that is off, and stays so, is evacuated".to_owned()));
+        }
+        let client = client(&self.ask)?;
+        let plan = self.asked(&client, true).await?;
+        let stays = !list(&plan["stays"]).is_empty();
+        if !self.ask.json {
+            print(&described(&plan));
+        }
+        if self.dry_run {
+            if self.ask.json {
+                print_json(&plan);
+            }
+            return Ok(!stays);
+        }
+        let begun = self.asked(&client, false).await?;
+        let is_there = self.wait(&client, list(&begun["moved"])).await?;
+        if self.ask.json {
+            print_json(&begun);
+        }
+        Ok(is_there && list(&begun["stays"]).is_empty())
+    }
+
+    async fn asked(&self, client: &Client, dry_run: bool) -> Result<Value, Failure> {
+        let body = json!({ "host": self.host, "dry_run": dry_run });
+        fine(client.ask(Method::POST, "/v1/evacuate", Some(&body), |_| {}).await.map_err(Failure::NoAnswer)?)
+    }
+
+    /// Waits until these units run; `false` if some do not within the time.
+    async fn wait(&self, client: &Client, units: &[Value]) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        let mut left: Vec<&Value> = units.iter().collect();
+        let mut said = usize::MAX;
+        loop {
+            let mut still = Vec::new();
+            for unit in left {
+                if !runs(client, unit).await? {
+                    still.push(unit);
+                }
+            }
+            left = still;
+            if left.len() != said {
+                said = left.len();
+                warn(&format!("{}: {} of {} units do not run yet", self.host, left.len(), units.len()));
+            }
+            if left.is_empty() {
+                return Ok(true);
+            }
+            if begun.elapsed() >= Duration::from_secs(self.timeout) {
+                warn("the schedulers go on; `scheduler ps` says what each waits for");
+                return Ok(false);
+            }
+            sleep(LOOK).await;
+        }
+    }
+}
+
+/// Whether all containers of a unit are started.
+async fn runs(client: &Client, unit: &Value) -> Result<bool, Failure> {
+    let mut path = "/v1/placements/".to_owned();
+    escape(&word(&unit["id"]), ESCAPED, &mut path);
+    let answer = fine(client.ask(Method::GET, &path, None, |_| {}).await.map_err(Failure::NoAnswer)?)?;
+    let names = list(&unit["containers"]);
+    let containers = list(&answer["placements"]).iter().flat_map(|placed| list(&placed["containers"]));
+    let started = containers.filter(|one| names.contains(&one["name"]) && one["state"] == "started");
+    Ok(started.count() == names.len())
+}
+
+/// The plan for people.
+fn described(plan: &Value) -> String {
+    let names = |unit: &Value| list(&unit["containers"]).iter().map(word).collect::<Vec<_>>().join(", ");
+    let mut rows = vec![row(["PLACEMENT", "CONTAINERS", "TO", "STAYS BECAUSE"])];
+    for unit in list(&plan["moved"]) {
+        rows.push(vec![word(&unit["id"]), names(unit), word(&unit["to"]["name"]), "-".to_owned()]);
+    }
+    for unit in list(&plan["stays"]) {
+        rows.push(vec![word(&unit["id"]), names(unit), "-".to_owned(), word(&unit["why"])]);
+    }
+    if rows.len() == 1 {
+        return format!("no scheduler has started anything on {}\n", word(&plan["host"]["name"]));
+    }
+    table(&rows, CELL_MAX)
+}
