@@ -198,7 +198,7 @@ fn ask_udp(to: SocketAddr, rate: u32, end: &AtomicBool) -> Counts {
                 let id = usize::from(u16::from_be_bytes([answer[0], answer[1]]));
                 let begun = sent.lock().unwrap_or_else(PoisonError::into_inner)[id].take();
                 // An answer with records, and no second one.
-                let is_good = length > question_length() && answer[3] & 15 == 0 && answer[7] > 0;
+                let is_good = length > question_length() && answer[3] % 16 == 0 && answer[7] > 0;
                 if let (Some(begun), true) = (begun, is_good) {
                     counts.count(begun, Ok(()));
                 }

@@ -44,7 +44,7 @@ impl Starter {
                         unit,
                         containers,
                         why: refusal.to_string(),
-                    }))
+                    }));
                 }
             }
         }
