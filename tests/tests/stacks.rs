@@ -408,7 +408,7 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     world.told(0, &["down", "shop"]);
 }
 
-/// The example of a catalog on real engines, with images that stand in for IIS and MySQL, which has the part of Windows played by a
+/// The example of a catalog on real engines, with images that stand in for IIS and `MySQL`, which has the part of Windows played by a
 /// host of Linux.
 #[test]
 fn a_template_of_the_catalog_is_brought_up_updated_and_rolled_back() {
