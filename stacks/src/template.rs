@@ -267,7 +267,7 @@ mod tests {
         let nested = "{{range splitPreserveQuotes $.Values.a}}".repeat(4) + "y" + &"{{end}}".repeat(4);
         let error = Template::parse(&nested).unwrap().render(&long).unwrap_err();
         assert!(error.to_string().contains("steps"), "{error}");
-        let big = |_: &str| Some("x".repeat(OUTPUT_MAX / 3));
+        let big = |_: &str| Some("x".repeat(OUTPUT_MAX / 3 - 1));
         let error = Template::parse("{{.Values.a}}\n{{.Values.a}}\n{{.Values.a}}\n{{.Values.a}}").unwrap().render(&big);
         assert_eq!(error.unwrap_err().line, 4);
         // A long chain is not a deep one.

@@ -183,7 +183,7 @@ async fn invitations(client: &EtcdClient) -> Result<BTreeMap<String, bool>, Etcd
     Ok(pairs.iter().map(one).collect())
 }
 
-/// List the invitations: which host, until when, whether it was used and by which machine
+/// List the invitations: for which host, until when, and who used them
 #[derive(clap::Args)]
 pub(crate) struct Invites {
     /// Write JSON instead of a table

@@ -117,6 +117,19 @@ pub(crate) fn of_each_family(main: Option<IpAddr>, others: &[IpAddr]) -> impl It
     main.into_iter().chain(main.and_then(is_other))
 }
 
+/// As which address a client counts. A machine of the Internet has the whole /64 of its IPv6 address (RFC 6177, section 2);
+/// containers of one host share a /64 of private addresses, so each of these counts alone.
+pub fn counted_as(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address)
+            if !address.is_unique_local() && !address.is_unicast_link_local() && !address.is_loopback() =>
+        {
+            IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into())
+        }
+        address => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -151,6 +164,21 @@ mod tests {
     proptest! {
         /// With equal addresses on several hosts, a client is a container of the host that is asked.
         #[test]
+    fn a_machine_with_many_addresses_is_one_client() {
+        for (one, other, same) in [
+            ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true),
+            ("2001:db8:0:1::1", "2001:db8:0:2::1", false),
+            ("fd00::1", "fd00::2", false),
+            ("fe80::1", "fe80::2", false),
+            ("::ffff:192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+        ] {
+            let [one, other] = [one, other].map(|text| counted_as(text.parse().unwrap()));
+            assert_eq!(one == other, same, "{one} {other}");
+        }
+    }
+
+    #[test]
         fn a_client_is_a_container_of_the_local_host(
             containers in prop::collection::vec((0..4u8, any::<bool>(), any::<bool>(), 0..3i64), 0..8),
             local in prop::option::of(0..3u8),

@@ -36,7 +36,7 @@ pub mod votes;
 
 pub use answers::Answers;
 pub use change_line::ChangeLine;
-pub use client::{CLIENT_KNOWN_WITHIN, ClientRule};
+pub use client::{CLIENT_KNOWN_WITHIN, ClientRule, counted_as};
 pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
 pub use entity::{Container, Entity, Host, INTENDED, Network, Service, Stack, engine_uuid};

@@ -18,9 +18,6 @@ use socket2::{SockRef, Socket, Type};
 /// Most sockets that are handed over: 16 for datagrams and about ten listeners.
 const SOCKETS_MAX: usize = 64;
 
-/// Longest reason of a successor that is read.
-const REASON_BYTES_MAX: u64 = 4096;
-
 /// What the predecessor is told.
 const SERVING: u8 = b'R';
 const FAILED: u8 = b'E';

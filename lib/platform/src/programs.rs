@@ -12,8 +12,7 @@ pub(crate) fn starting() -> RwLockReadGuard<'static, ()> {
     PROGRAMS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held while no test may start one. Windows hands no sockets on.
-#[cfg(unix)]
+/// Held while no test may start one.
 pub(crate) fn none_starts() -> std::sync::RwLockWriteGuard<'static, ()> {
     PROGRAMS.write().unwrap_or_else(PoisonError::into_inner)
 }

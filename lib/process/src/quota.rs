@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use model::counted_as;
+
 /// Part of a process's descriptors that one use may take, as its divisor: half of them are left for files, engines, etcd and
 /// other services of the process. What idles makes room when they are short.
 const USE_PART: u64 = 2;
@@ -53,19 +55,6 @@ struct Held {
     by_client: HashMap<IpAddr, usize, foldhash::fast::RandomState>,
     total: usize,
     places: Places,
-}
-
-/// As which address a client counts. A machine of the Internet has the whole /64 of its IPv6 address (RFC 6177, section 2);
-/// containers of one host share a /64 of private addresses, so each of these counts alone.
-pub fn counted_as(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(address)
-            if !address.is_unique_local() && !address.is_unicast_link_local() && !address.is_loopback() =>
-        {
-            IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into())
-        }
-        address => address,
-    }
 }
 
 /// A place that a client holds; given back when dropped.
@@ -133,21 +122,6 @@ mod tests {
 
     fn client(number: u8) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))
-    }
-
-    #[test]
-    fn a_machine_with_many_addresses_is_one_client() {
-        for (one, other, same) in [
-            ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true),
-            ("2001:db8:0:1::1", "2001:db8:0:2::1", false),
-            ("fd00::1", "fd00::2", false),
-            ("fe80::1", "fe80::2", false),
-            ("::ffff:192.0.2.1", "192.0.2.1", true),
-            ("192.0.2.1", "192.0.2.2", false),
-        ] {
-            let [one, other] = [one, other].map(|text| counted_as(text.parse().unwrap()));
-            assert_eq!(one == other, same, "{one} {other}");
-        }
     }
 
     #[test]

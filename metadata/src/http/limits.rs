@@ -116,7 +116,7 @@ impl Usage {
 
     /// A connection more for a client.
     pub(crate) fn connect(self: &Arc<Self>, client: IpAddr, now: Duration) -> Result<Share, Exhausted> {
-        let client = process::quota::counted_as(client);
+        let client = model::counted_as(client);
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.clients.len() >= table.full && !table.clients.contains_key(&client) {
             table.forget(now);

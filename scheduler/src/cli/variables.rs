@@ -15,10 +15,10 @@ const FILE_MAX: u64 = 1 << 20;
 /// Where the values of variables are, besides the environment.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct VariableArgs {
-    /// Value of a variable of the compose file, before those of --env-file; may be repeated
+    /// Value of a variable of the file; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
-    /// File of such values, KEY=VALUE on each line, before those of the environment; of several files the last one counts
+    /// File of such values, which --set wins over
     #[arg(long, value_name = "FILE")]
     env_file: Vec<PathBuf>,
 }

@@ -15,7 +15,10 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use tokio::io::AsyncReadExt as _;
 
-use super::{FAILED, Inherited, Predecessor, REASON_BYTES_MAX, SERVING, SOCKETS_MAX};
+use super::{FAILED, Inherited, Predecessor, SERVING, SOCKETS_MAX};
+
+/// Longest reason of a successor that is read.
+const REASON_BYTES_MAX: u64 = 4096;
 
 /// The first descriptor that is handed over (`SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;

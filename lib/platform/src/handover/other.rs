@@ -12,6 +12,7 @@ use super::Inherited;
 const UNSUPPORTED: &str =
     "only on Linux one process takes the sockets of another over; stop the service and start it again";
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with linux.rs")]
 pub(super) fn obstacle() -> Option<&'static str> {
     Some(UNSUPPORTED)
 }
