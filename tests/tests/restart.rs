@@ -374,8 +374,10 @@ fn the_services_of_their_own_and_the_scheduler_of_a_file_start_again_with_what_t
         (http::post("/v1/placements", request.clone()).ask(address).status == 201).then_some(())
     });
     scheduler.restart();
-    let kept = http::get("/v1/placements/kept").within(seconds(20)).ask(address);
-    assert_eq!(kept.status, 200, "{}", kept.text());
+    // It has to read the cluster first, and says so until then.
+    eventually("it knows what it promised", LIMIT, || {
+        (http::get("/v1/placements/kept").within(seconds(20)).ask(address).status == 200).then_some(())
+    });
 
     for (launch, ask) in [
         (Launch::metadata(&folder.file()), ask_http as fn(SocketAddr) -> io::Result<()>),
@@ -399,7 +401,8 @@ fn a_successor_that_fails_costs_nothing_and_says_why() {
     std::fs::write(&policy, "allow: {}\n").unwrap();
     let executable = folder.path("agent");
     let good = binaries::native("agent");
-    std::fs::copy(&good, &executable).unwrap();
+    // By another process: a program that another test starts meanwhile would hold the file open for writing.
+    assert!(std::process::Command::new("cp").arg(&good).arg(&executable).status().unwrap().success());
     let launch = Launch::agent(&folder.file()).executable(&executable).with("--state-dir", folder.path("state"));
     let mut agent = Agent::start(&launch, &folder.path("."));
     let (dns, admin) = (agent.started.address_of("dns"), agent.started.admin());
