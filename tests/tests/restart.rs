@@ -402,7 +402,7 @@ fn a_successor_that_fails_costs_nothing_and_says_why() {
     let executable = folder.path("agent");
     let good = binaries::native("agent");
     // By another process: a program that another test starts meanwhile would hold the file open for writing.
-    assert!(std::process::Command::new("cp").arg(&good).arg(&executable).status().unwrap().success());
+    assert!(Command::new("cp").arg(&good).arg(&executable).status().unwrap().success());
     let launch = Launch::agent(&folder.file()).executable(&executable).with("--state-dir", folder.path("state"));
     let mut agent = Agent::start(&launch, &folder.path("."));
     let (dns, admin) = (agent.started.address_of("dns"), agent.started.admin());
