@@ -18,7 +18,7 @@ use socket2::{SockRef, Socket, Type};
 /// Most sockets that are handed over: 16 for datagrams and about ten listeners.
 const SOCKETS_MAX: usize = 64;
 
-/// What the predecessor is told.
+/// First byte of a message to the predecessor.
 const SERVING: u8 = b'R';
 const FAILED: u8 = b'E';
 
@@ -97,18 +97,18 @@ impl Predecessor {
         &self.addresses
     }
 
-    /// Tells it that this process serves, and that it is to end.
+    /// Reports that this process serves, so that the predecessor ends.
     ///
     /// # Errors
     ///
     /// Fails if it is gone.
-    pub fn tell_serving(&self) -> io::Result<()> {
-        self.link.tell(&[SERVING])
+    pub fn report_serving(&self) -> io::Result<()> {
+        self.link.send(&[SERVING])
     }
 
-    /// Tells it why this process does not serve. If it is gone, there is nothing to tell it.
-    pub fn tell_failed(&self, reason: &str) {
-        let _ = self.link.tell(&[&[FAILED], reason.as_bytes()].concat());
+    /// Reports why this process does not serve. A predecessor that is gone is not an error.
+    pub fn report_failure(&self, reason: &str) {
+        let _ = self.link.send(&[&[FAILED], reason.as_bytes()].concat());
     }
 
     /// Waits until it is gone.

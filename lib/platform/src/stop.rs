@@ -43,14 +43,14 @@ impl StopEvents {
 
 /// The requests to read the configuration again: SIGHUP; Windows has none.
 #[derive(Debug)]
-pub struct ReloadEvents(system::ReloadEvents);
+pub struct ReloadEvents(system::Requests);
 
 impl ReloadEvents {
     /// Registers the handler at once; without it SIGHUP ends the process.
     ///
     /// Needs a tokio runtime with its I/O driver.
     pub fn new() -> io::Result<Self> {
-        system::ReloadEvents::new().map(Self)
+        system::Requests::reload().map(Self)
     }
 
     /// Waits for a request. Several that come close together may count as one.
@@ -64,14 +64,14 @@ impl ReloadEvents {
 
 /// The requests to start again in place: SIGUSR2; Windows has none.
 #[derive(Debug)]
-pub struct RestartEvents(system::RestartEvents);
+pub struct RestartEvents(system::Requests);
 
 impl RestartEvents {
     /// Registers the handler at once; without it SIGUSR2 ends the process.
     ///
     /// Needs a tokio runtime with its I/O driver.
     pub fn new() -> io::Result<Self> {
-        system::RestartEvents::new().map(Self)
+        system::Requests::restart().map(Self)
     }
 
     /// Waits for a request. Several that come close together may count as one.

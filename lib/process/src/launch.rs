@@ -119,7 +119,7 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             error!("{failure}");
-            tell_of_failure(&failure.to_string(), predecessor.as_ref());
+            report_failure(&failure.to_string(), predecessor.as_ref());
             ExitCode::from(CANNOT_RUN)
         }
     };
@@ -132,14 +132,14 @@ where
 fn refuse(failure: &dyn std::error::Error, predecessor: Option<&Predecessor>) -> ExitCode {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "error: {failure}");
-    tell_of_failure(&failure.to_string(), predecessor);
+    report_failure(&failure.to_string(), predecessor);
     ExitCode::from(CANNOT_RUN)
 }
 
-/// Tells what waits for this process why it ends with an error: its predecessor, which serves on, or the system.
-fn tell_of_failure(reason: &str, predecessor: Option<&Predecessor>) {
+/// Reports why this process ends with an error: to its predecessor, which serves on, or to the system.
+fn report_failure(reason: &str, predecessor: Option<&Predecessor>) {
     match predecessor {
-        Some(predecessor) => predecessor.tell_failed(reason),
+        Some(predecessor) => predecessor.report_failure(reason),
         None => platform::service::failed(reason),
     }
 }
@@ -337,7 +337,7 @@ impl Launch {
         }
         self.accepting.begin.cancel();
         // One that is gone need not know.
-        let _ = predecessor.tell_serving();
+        let _ = predecessor.report_serving();
         info!(predecessor = predecessor.process(), "serving on the sockets of the process before this one");
         tokio::select! {
             ended = self.parts.watch() => return Err(ended.err().unwrap_or_else(|| "stopped while starting".into())),

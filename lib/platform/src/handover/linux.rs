@@ -101,7 +101,7 @@ pub(super) fn take() -> Option<Inherited> {
 pub(super) struct Link(Arc<UnixStream>);
 
 impl Link {
-    pub(super) fn tell(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         (&*self.0).write_all(bytes)
     }
 
@@ -162,7 +162,7 @@ impl Successor {
                 Ok(())
             }
             Ok(1) if word[0] == FAILED => Err(self.reason().await),
-            _ => Err(self.end()),
+            _ => Err(self.end().await),
         }
     }
 
@@ -175,14 +175,14 @@ impl Successor {
     }
 
     /// How a process ended that has closed its link.
-    fn end(&mut self) -> String {
+    async fn end(&mut self) -> String {
         let begun = Instant::now();
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     return format!("it ended ({status}); what it wrote stands in the log or on standard error");
                 }
-                Ok(None) if begun.elapsed() < END_LIMIT => std::thread::sleep(END_INTERVAL),
+                Ok(None) if begun.elapsed() < END_LIMIT => tokio::time::sleep(END_INTERVAL).await,
                 _ => return "it closed its link".to_owned(),
             }
         }
@@ -286,7 +286,7 @@ mod tests {
         drop(starting);
         let mut successor = Successor { child, link, serves: false };
         let predecessor = Predecessor { link: Link(Arc::new(theirs)), process: 1, addresses: Vec::new() };
-        predecessor.tell_failed("no such file");
+        predecessor.report_failure("no such file");
         drop(predecessor);
         assert_eq!(successor.serving().await.unwrap_err(), "no such file");
     }
@@ -295,13 +295,13 @@ mod tests {
     async fn a_predecessor_is_gone_when_its_end_of_the_link_is_closed() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let predecessor = Predecessor { link: Link(Arc::new(theirs)), process: 1, addresses: Vec::new() };
-        predecessor.tell_serving().unwrap();
+        predecessor.report_serving().unwrap();
         let mut word = [0];
         ours.read_exact(&mut word).unwrap();
         assert_eq!(word, [SERVING]);
         assert!(tokio::time::timeout(Duration::from_millis(10), predecessor.gone()).await.is_err());
         drop(ours);
         predecessor.gone().await;
-        assert!(predecessor.tell_serving().is_err());
+        assert!(predecessor.report_serving().is_err());
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn take() -> Option<Inherited> {
 pub(super) enum Link {}
 
 impl Link {
-    pub(super) fn tell(&self, _: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, _: &[u8]) -> io::Result<()> {
         match *self {}
     }
 

@@ -28,26 +28,16 @@ impl StopEvents {
     }
 }
 
+/// Requests by one signal.
 #[derive(Debug)]
-pub(super) struct ReloadEvents(Signal);
+pub(super) struct Requests(Signal);
 
-impl ReloadEvents {
-    pub(super) fn new() -> io::Result<Self> {
+impl Requests {
+    pub(super) fn reload() -> io::Result<Self> {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    pub(super) async fn requested(&mut self) {
-        if self.0.recv().await.is_none() {
-            pending::<()>().await;
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct RestartEvents(Signal);
-
-impl RestartEvents {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn restart() -> io::Result<Self> {
         signal(SignalKind::user_defined2()).map(Self)
     }
 
@@ -81,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn hangup_asks_to_reload_each_time() {
-        let mut reload = ReloadEvents::new().unwrap();
+        let mut reload = Requests::reload().unwrap();
         for _ in 0..2 {
             send("HUP");
             reload.requested().await;
@@ -90,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_second_user_signal_asks_to_start_again() {
-        let mut restart = RestartEvents::new().unwrap();
+        let mut restart = Requests::restart().unwrap();
         send("USR2");
         restart.requested().await;
     }

@@ -39,26 +39,18 @@ impl StopEvents {
     }
 }
 
+/// There are none.
 #[derive(Debug)]
-pub(super) struct ReloadEvents;
+pub(super) struct Requests;
 
-impl ReloadEvents {
+impl Requests {
     #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn reload() -> io::Result<Self> {
         Ok(Self)
     }
 
-    pub(super) async fn requested(&mut self) {
-        pending::<()>().await;
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct RestartEvents;
-
-impl RestartEvents {
     #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn restart() -> io::Result<Self> {
         Ok(Self)
     }
 
