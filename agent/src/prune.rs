@@ -11,7 +11,7 @@ use model::printable::printable_json;
 use process::Failure;
 use serde_json::json;
 
-use crate::enroll::{Operator, Rights, invitation_key, invitations_with_user, now, on_the_way, revoke, void};
+use crate::enroll::{Operator, Rights, intents, invitation_key, invitations_with_user, now, on_the_way, revoke, void};
 
 /// Remove from etcd what hosts and invitations left that are not there any more
 ///
@@ -60,11 +60,12 @@ impl Prune {
     /// void; none where this user may not know of users.
     async fn invitations(&self, client: &EtcdClient) -> Result<(Vec<String>, Vec<String>), Failure> {
         let (mut over, mut voided) = (Vec::new(), Vec::new());
+        let intents = intents(client).await?;
         for id in invitations_with_user(client).await? {
             if client.get(invitation_key(&id).as_bytes()).await?.0.is_none() {
                 if !self.dry_run {
                     revoke(client, &id, true).await?;
-                    voided.extend(void(client, &id, now()).await?);
+                    voided.extend(void(client, &intents, &id, now()).await?);
                 }
                 over.push(id);
             }

@@ -427,7 +427,7 @@ async fn take_back(client: &EtcdClient, id: &str) -> Result<String, Failure> {
         let mut text = format!("the invitation {id} is void\n");
         if users
             && !is_used
-            && let Some(host) = void(client, id, i64::MAX).await?
+            && let Some(host) = void(client, &intent::all(client).await?, id, i64::MAX).await?
         {
             let _ = writeln!(text, "so is the password of {host}, which has not joined; invite it again if it is to");
         }

@@ -24,6 +24,7 @@ pub(crate) use cordon::{Cordon, Uncordon};
 pub(crate) use drain::Drain;
 pub(crate) use folder::Rights;
 pub(crate) use hosts::{Hosts, Invites};
+pub(crate) use intent::all as intents;
 pub(crate) use invite::Invite;
 pub(crate) use join::Join;
 pub(crate) use label::Label;

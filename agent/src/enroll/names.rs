@@ -6,7 +6,7 @@ use etcd::{Access, EtcdClient, EtcdError, LEDGER, Span};
 use futures_util::{StreamExt as _, stream};
 use process::Failure;
 
-use super::intent;
+use super::intent::IntentValue;
 use super::seal::password;
 
 /// Where invitations are: outside of every cluster's prefix, since each host reads that.
@@ -158,24 +158,29 @@ pub(crate) async fn revoke(client: &EtcdClient, id: &str, users: bool) -> Result
     Ok(there)
 }
 
-/// Gives the host of an invitation that is over a password that nobody knows, unless it has joined: its first one is in the
-/// invitation, and etcd's history still has that for its holder. Returns the host whose password is void.
+/// Voids the password of the host that an invitation was for, unless the host publishes itself: the password is in the invitation,
+/// and etcd's history still returns that. Returns the host.
 ///
-/// A host that has joined and does not run now cannot be told from one that never came: it is invited again. What is good after
-/// `moment`, in seconds since 1970, is left alone: it may be in the making.
-pub(crate) async fn void(client: &EtcdClient, id: &str, moment: i64) -> Result<Option<String>, Failure> {
-    for (host, said) in intent::all(client).await? {
+/// A host that joined and is off looks like one that never joined; it has to be invited again. Invitations that expire after `moment`,
+/// in seconds since 1970, are skipped: one of them may not be complete yet.
+pub(crate) async fn void(
+    client: &EtcdClient,
+    intents: &[(String, IntentValue)],
+    id: &str,
+    moment: i64,
+) -> Result<Option<String>, Failure> {
+    for (host, said) in intents {
         let until = said.invited("until").and_then(live::moment::read);
         if said.invited("id") != Some(id) || said.rotated().is_some() || until.is_none_or(|until| until > moment) {
             continue;
         }
-        let key = host_key(&client.options().prefix, &host, "host");
-        let user = user_of_host(&host);
+        let key = host_key(&client.options().prefix, host, "host");
+        let user = user_of_host(host);
         if client.get(key.as_bytes()).await?.0.is_some() || !client.has_user(&user).await? {
             continue;
         }
         client.put_user(&user, &password()?).await?;
-        return Ok(Some(host));
+        return Ok(Some(host.clone()));
     }
     Ok(None)
 }
