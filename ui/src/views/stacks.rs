@@ -1,5 +1,7 @@
 //! Stacks: what should run, and how far that is.
 
+use std::collections::HashMap;
+
 use model::Entity as _;
 
 use super::{Context, ROWS_MAX, name_of};
@@ -104,8 +106,10 @@ pub(crate) fn stack(context: &Context, known: Result<Stack, String>) -> Page {
         rows: services,
         empty: "No service.",
     }));
+    let hosts = context.world.snapshot.hosts.values();
+    let hosts: HashMap<&str, &str> = hosts.map(|host| (&**name_of(&**host), &**host.id())).collect();
     let units = stack.services.iter().flat_map(|service| service.units.iter().map(move |unit| (service, unit)));
-    let rows = units.clone().take(ROWS_MAX).map(|(service, unit)| unit_row(context, service, unit)).collect();
+    let rows = units.clone().take(ROWS_MAX).map(|(service, unit)| unit_row(&hosts, service, unit)).collect();
     let columns = ["Unit", "Service", "Host", "State", "Revision", "Why"].map(column).to_vec();
     let caption = format!("Units · {}", units.count());
     page.blocks.push(Block::Table(Table { id: "units", caption, columns, rows, empty: "No unit." }));
@@ -128,10 +132,9 @@ fn service_row(service: &StackService) -> Row {
     }
 }
 
-fn unit_row(context: &Context, service: &StackService, unit: &StackUnit) -> Row {
-    let hosts = &context.world.snapshot.hosts;
-    let host = hosts.values().find(|host| **name_of(&***host) == *unit.host);
-    let name = Cell { link: host.map(|host| link(&["hosts", host.id()])), ..Cell::new(&unit.host) };
+/// A unit, with a link to its host if that is among `hosts`, by name with their uuids.
+fn unit_row(hosts: &HashMap<&str, &str>, service: &StackService, unit: &StackUnit) -> Row {
+    let name = Cell { link: hosts.get(&*unit.host).map(|uuid| link(&["hosts", uuid])), ..Cell::new(&unit.host) };
     Row {
         key: unit.id.clone(),
         cells: vec![
