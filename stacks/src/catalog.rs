@@ -130,11 +130,11 @@ impl QuestionKind {
 impl CatalogTemplate {
     /// What a `config.yml` says. What it does not say is empty.
     pub fn read(config: &Value) -> Self {
-        let text = |key: &str| config.as_map().and_then(|map| map.get(key)).and_then(scalar).unwrap_or_default();
-        let line = |text: Text| Text::from(text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let text =
+            |key: &str| config.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text).unwrap_or_default();
         Self {
             name: text("name"),
-            description: line(text("description")),
+            description: one_line(&text("description")),
             version: text("version"),
             category: text("category"),
         }
@@ -159,10 +159,10 @@ impl CatalogVersion {
         let Some((key, Some(map))) = known.map(|key| (key, file.and_then(|map| map.map(key)))) else {
             return Ok(Self::default());
         };
-        let text = |key: &str| map.get(key).and_then(scalar).unwrap_or_default();
+        let text = |key: &str| map.get(key).and_then(Value::scalar_text).unwrap_or_default();
         let mut version = Self {
             version: text("version"),
-            description: text("description").split_whitespace().collect::<Vec<_>>().join(" ").into(),
+            description: one_line(&text("description")),
             upgrade_from: text("upgrade_from"),
             ..Self::default()
         };
@@ -237,8 +237,8 @@ impl CatalogVersion {
 impl Question {
     fn read(map: &Map, path: &str) -> Result<Self, Invalid> {
         let at = |key: &str| format!("{path}.{key}");
-        let text = |key: &str| map.get(key).and_then(scalar).unwrap_or_default();
-        let number = |key: &str| match map.get(key).and_then(scalar).filter(|text| !text.is_empty()) {
+        let text = |key: &str| map.get(key).and_then(Value::scalar_text).unwrap_or_default();
+        let number = |key: &str| match map.get(key).and_then(Value::scalar_text).filter(|text| !text.is_empty()) {
             None => Ok(None),
             Some(text) => match text.parse::<i64>() {
                 Ok(number) => Ok(Some(number)),
@@ -265,7 +265,7 @@ impl Question {
         };
         let options = match map.get("options") {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::List(options)) => options.iter().filter_map(scalar).collect(),
+            Some(Value::List(options)) => options.iter().filter_map(Value::scalar_text).collect(),
             Some(other) => return Err(Invalid::new(&at("options"), format!("found {}", other.kind()), "a list")),
         };
         if *kind == QuestionKind::Enum && options.is_empty() {
@@ -279,10 +279,10 @@ impl Question {
         Ok(Self {
             variable,
             label: text("label"),
-            description: text("description").split_whitespace().collect::<Vec<_>>().join(" ").into(),
+            description: one_line(&text("description")),
             kind: *kind,
             required,
-            default: map.get("default").and_then(scalar),
+            default: map.get("default").and_then(Value::scalar_text),
             options,
             range: (number("min")?, number("max")?),
             length: (number("min_length")?, number("max_length")?),
@@ -335,16 +335,9 @@ impl Question {
     }
 }
 
-/// A scalar as text; null is none.
-fn scalar(value: &Value) -> Option<Text> {
-    match value {
-        Value::Null | Value::List(_) | Value::Map(_) => None,
-        Value::Text(text) => Some(text.clone()),
-        Value::Bool(truth) => Some(truth.to_string().into()),
-        Value::Int(int) => Some(int.to_string().into()),
-        Value::Uint(uint) => Some(uint.to_string().into()),
-        Value::Float(float) => Some(float.to_string().into()),
-    }
+/// A text with single spaces between its words.
+fn one_line(text: &str) -> Text {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").into()
 }
 
 #[cfg(test)]

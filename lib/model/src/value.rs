@@ -51,6 +51,18 @@ impl Value {
         Self::List(items.into_iter().collect())
     }
 
+    /// A scalar as text, such as a label; `None` for null, lists and maps. A float is as short as it can be: 42, not 42.0.
+    pub fn scalar_text(&self) -> Option<Text> {
+        match self {
+            Self::Text(text) => Some(text.clone()),
+            Self::Bool(bool) => Some(bool.to_string().into()),
+            Self::Int(int) => Some(int.to_string().into()),
+            Self::Uint(uint) => Some(uint.to_string().into()),
+            Self::Float(float) => Some(float.to_string().into()),
+            Self::Null | Self::List(_) | Self::Map(_) => None,
+        }
+    }
+
     /// The text, when this is text.
     pub fn as_text(&self) -> Option<&Text> {
         match self {

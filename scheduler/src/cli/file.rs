@@ -14,8 +14,8 @@ use crate::cli::compose::{Reading, Warning};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
 
-/// Largest file of variables that a service names: an engine takes an environment of some hundred KiB.
-const VARIABLES_MAX: u64 = 1 << 20;
+/// Largest file of variables: an engine takes an environment of some hundred KiB.
+pub(super) const VARIABLES_MAX: u64 = 1 << 20;
 
 /// Largest file of requests.
 const FILE_MAX: u64 = 64 << 20;
@@ -107,7 +107,8 @@ impl Input {
         Self::open_at_most(file, FILE_MAX)
     }
 
-    fn open_at_most(file: &Path, most: u64) -> Result<Self, Failure> {
+    /// The same, which is an error if it has more bytes than this.
+    pub(super) fn open_at_most(file: &Path, most: u64) -> Result<Self, Failure> {
         let is_input = file.as_os_str() == "-";
         let shown = if is_input { "standard input".to_owned() } else { file.display().to_string() };
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));

@@ -1,16 +1,13 @@
 //! Variables of a compose file: from `--set`, from files, else from the environment.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use crate::cli::Failure;
 use crate::cli::compose::env_file::parse;
-
-/// Largest file of variables: thousands of them.
-const FILE_MAX: u64 = 1 << 20;
+use crate::cli::file::{Input, VARIABLES_MAX};
 
 /// Where the values of variables are, besides the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -38,7 +35,7 @@ impl VariableArgs {
     pub(super) fn read(&self) -> Result<Variables, Failure> {
         let mut given = BTreeMap::new();
         for path in &self.env_file {
-            given.extend(read_file(path).map_err(|problem| Failure::Wrong(format!("{}{problem}", path.display())))?);
+            given.extend(read_file(path)?);
         }
         given.extend(self.set.iter().cloned());
         Ok(Variables { given })
@@ -52,16 +49,10 @@ impl Variables {
     }
 }
 
-/// The values in a file; the error follows the file's name.
-fn read_file(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let plain = |problem: &dyn Display| format!(": {problem}");
-    let size = std::fs::metadata(path).map_err(|error| plain(&error))?.len();
-    if size > FILE_MAX {
-        return Err(plain(&format_args!("longer than {FILE_MAX} bytes")));
-    }
-    let text =
-        source::format::text(std::fs::read(path).map_err(|error| plain(&error))?).map_err(|error| plain(&error))?;
-    parse(&text).map_err(|(line, problem)| format!(", line {line}: {problem}"))
+/// The values in a file.
+fn read_file(path: &Path) -> Result<Vec<(String, String)>, Failure> {
+    let input = Input::open_at_most(path, VARIABLES_MAX)?;
+    parse(&input.text).map_err(|(line, problem)| Failure::Wrong(format!("{}, line {line}: {problem}", input.shown)))
 }
 
 /// `KEY=VALUE`.

@@ -295,16 +295,8 @@ impl Facts {
 
 /// A label as text; a number or a truth value counts as what it looks like.
 pub(crate) fn label((key, value): &(Text, Value)) -> Option<(Text, Text)> {
-    let value = match value {
-        Value::Text(text) => text.clone(),
-        Value::Bool(bool) => Text::from(bool.to_string()),
-        Value::Int(int) => Text::from(int.to_string()),
-        Value::Uint(uint) => Text::from(uint.to_string()),
-        Value::Float(float) => Text::from(float.to_string()),
-        Value::Null => Text::from(""),
-        Value::List(_) | Value::Map(_) => return None,
-    };
-    Some((key.clone(), value))
+    let value = if value.is_null() { Some(Text::from("")) } else { value.scalar_text() };
+    Some((key.clone(), value?))
 }
 
 /// The value of a text label.
