@@ -7,6 +7,7 @@ use std::time::Duration;
 use etcd::{EtcdClient, EtcdError};
 use live::intents::HostState;
 use process::Failure;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::folder::Rights;
@@ -123,14 +124,18 @@ impl Left {
         let prefix = host_key(&client.options().prefix, host, "containers/");
         let mut left = Self::default();
         for pair in client.list(prefix.as_bytes(), false).await?.pairs {
-            let value = parsed(&pair.value);
-            let name = value["name"].as_str().unwrap_or_default().to_owned();
-            if value["state"].as_str() == Some("running") {
-                let is_unit = value["labels"][STACK_LABEL].is_string();
-                if is_unit { &mut left.units } else { &mut left.others }.insert(name);
-            }
+            left.count(&parsed(&pair.value));
         }
         Ok(left)
+    }
+
+    /// A container that has processes is there: one that was told to stop is, until it has ended.
+    fn count(&mut self, container: &Value) {
+        if matches!(container["state"].as_str(), Some("running" | "restarting" | "stopping")) {
+            let is_unit = container["labels"][STACK_LABEL].is_string();
+            let name = container["name"].as_str().unwrap_or_default().to_owned();
+            if is_unit { &mut self.units } else { &mut self.others }.insert(name);
+        }
     }
 
     /// What no stack has, in words.
@@ -154,7 +159,21 @@ fn names(all: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn what_was_told_to_stop_is_there_until_it_has_ended() {
+        let mut left = Left::default();
+        for (name, state) in
+            [("a", "running"), ("b", "stopping"), ("c", "restarting"), ("d", "stopped"), ("e", "creating")]
+        {
+            left.count(&json!({"name": name, "state": state, "labels": {STACK_LABEL: "shop"}}));
+            left.count(&json!({"name": format!("own-{name}"), "state": state, "labels": {}}));
+        }
+        assert_eq!((names(&left.units), names(&left.others)), ("a, b, c".to_owned(), "own-a, own-b, own-c".to_owned()));
+    }
 
     #[test]
     fn many_names_are_a_few_and_a_number() {
