@@ -59,7 +59,7 @@ enum Scenario {
     Etcd,
     /// Checks of 1,000 containers beside those of haproxy: processor time and memory
     Health,
-    /// HAProxy follows members that change: how soon it has confirmed a thousand changes, and one
+    /// Proxies follow members that change: a thousand at once, and how soon the first and last request of one is sent
     Lb,
     /// Routes to the subnets of 5,000 hosts: what they cost beside BIRD, and how soon changes are answered
     Network,

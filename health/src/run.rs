@@ -328,6 +328,67 @@ mod tests {
         assert_eq!(turn.due, None);
     }
 
+    /// This host and three others, of which `x` has a container or not.
+    fn of_others(is_there: bool) -> Arc<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        for (number, name) in ["h", "x", "y", "z"].into_iter().enumerate() {
+            let fields = format!(
+                r#"{{"uuid": "{name}", "name": "{name}", "agent_ip": "192.0.2.{number}", "health_checks": "made"}}"#
+            );
+            snapshot.hosts.insert(Host::new(map(&fields), 0).unwrap().into());
+        }
+        snapshot.local_host = snapshot.hosts.get("h").cloned();
+        let fields = map(
+            r#"{"uuid": "c", "host_uuid": "x", "state": "running", "health_state": "healthy", "primary_ip": "192.0.2.9",
+            "routed_ips": ["192.0.2.9"], "labels": {"io.berth.health.port": "80"}}"#,
+        );
+        if is_there {
+            snapshot.containers.insert(Container::new(fields, Map::default()).unwrap().into());
+        }
+        Arc::new(snapshot)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_said_of_a_container_that_is_gone_is_withdrawn() {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
+        let exchange = Exchange {
+            cast: Arc::default(),
+            checkers: Arc::default(),
+            heard: Arc::default(),
+            quorum: Quorum::Majority,
+        };
+        let cast = exchange.cast.clone();
+        let metrics = Metrics::register(&mut Registry::default());
+        let health = Health::new(
+            Scope::Cluster,
+            checker,
+            snapshots.clone(),
+            Arc::default(),
+            Some(exchange),
+            Arc::default(),
+            metrics,
+        );
+        let mut turn = health.first_turn();
+        snapshots.publish(of_others(true));
+        health.take_in(&mut turn, false);
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_secs(2)).await;
+            while let Some(job) = health.next_job() {
+                let outcome = Outcome::Fail("refused".into());
+                let sample = Sample { at: health.now(), took: Duration::ZERO, outcome };
+                turn.has_news |= health.finish(&job, sample);
+            }
+            health.reckon(&mut turn);
+        }
+        assert_eq!((cast.load().votes.len(), cast.load().overrides.len()), (1, 1));
+        snapshots.publish(of_others(false));
+        health.take_in(&mut turn, false);
+        assert!(turn.has_news, "nothing else would have it withdrawn");
+        health.reckon(&mut turn);
+        assert_eq!((cast.load().votes.len(), cast.load().overrides.len()), (0, 0));
+    }
+
     #[tokio::test]
     async fn what_follows_from_the_end_of_containers_is_published_too() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));

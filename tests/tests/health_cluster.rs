@@ -214,12 +214,29 @@ impl World {
         found["header"]["revision"].as_str().unwrap().parse().unwrap()
     }
 
-    /// How many keys there are below a path.
-    fn keys(&self, path: &str) -> u64 {
-        let from = tests::etcd::base64(&format!("/berth/v1/{path}"));
-        let end = tests::etcd::base64(&format!("/berth/v1/{}0", path.trim_end_matches('/')));
-        let found = self.hosts.etcd.ask("kv/range", &json!({"key": from, "range_end": end, "count_only": true}));
-        found["count"].as_str().and_then(|count| count.parse().ok()).unwrap_or(0)
+    /// What hosts have written about others: the keys of votes and overrides with their values.
+    fn said(&self) -> Vec<String> {
+        let below = |path: &str| {
+            let from = tests::etcd::base64(&format!("/berth/v1/{path}/"));
+            let end = tests::etcd::base64(&format!("/berth/v1/{path}0"));
+            let found = self.hosts.etcd.ask("kv/range", &json!({"key": from, "range_end": end}));
+            let pairs = found["kvs"].as_array().cloned().unwrap_or_default();
+            pairs.into_iter().map(|pair| ["key", "value"].map(|part| tests::etcd::text(&pair[part])).join(" "))
+        };
+        below("votes").chain(below("health")).collect()
+    }
+
+    /// Waits until nobody has written anything about others.
+    fn agrees(&self, what: &str) {
+        let begun = Instant::now();
+        loop {
+            let said = self.said();
+            if said.is_empty() {
+                return;
+            }
+            assert!(begun.elapsed() < scaled(LIMIT), "{what}: {said:#?}");
+            sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -269,7 +286,7 @@ fn hosts_agree_on_who_is_well() {
         (world.checkers(0, "web-1") == ["host-2", "host-3", "host-4"]).then_some(())
     });
     assert_eq!(world.checkers(1, "web-2"), ["host-1", "host-3", "host-4"]);
-    eventually("no vote is left", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
+    world.agrees("no vote is left");
 
     // Nothing is written while nothing changes.
     let before = world.revision();
@@ -289,9 +306,7 @@ fn hosts_agree_on_who_is_well() {
         );
         assert!(why.contains("status 404 (host-") && why.contains(" (for "), "{why}");
     }
-    eventually("what is agreed needs no vote", LIMIT, || {
-        (world.keys("votes/") + world.keys("health/") == 0).then_some(())
-    });
+    world.agrees("what is agreed needs no vote");
     // Three votes, the container, and three votes withdrawn.
     assert!(world.revision() <= before + 7, "{} writes", world.revision() - before);
     world.set_well(0, "web-1", true);
@@ -315,7 +330,7 @@ fn hosts_agree_on_who_is_well() {
     });
     world.keep_saying("one link fails", &all, &both, Duration::from_secs(4));
     block("--delete");
-    eventually("the vote is withdrawn", LIMIT, || (world.keys("votes/") + world.keys("health/") == 0).then_some(()));
+    world.agrees("the vote is withdrawn");
 
     a_host_lies(&world, &both);
     hostile::a_host_attacks(&world, &both);

@@ -173,6 +173,63 @@ fn the_same_bytes_as_on_linux() {
     tests::tell(&format!("the same bytes under Wine in {compared} answers"));
 }
 
+/// A balancer with a rule of each kind, and members that are well, leaving and gone.
+const BALANCED: &str = r#"berth: 1
+hosts:
+- { name: win-1, agent_ip: 192.0.2.1 }
+services:
+- name: lb
+  stack: edge
+  lb_config:
+    port_rules:
+    - { source_port: 8080, hostname: www.example.org, path: /a, service: s/web, target_port: 80, priority: 2 }
+    - { source_port: 8080, hostname: "*.example.org", service: s/api, target_port: 8081 }
+    - { source_port: 8080, selector: "kind in (web, api)", target_port: 80 }
+    - { source_port: 8443, protocol: https, hostname: "`) || Host(`é", service: s/web, target_port: 443 }
+    - { source_port: 5000, protocol: tcp, service: s/api, target_port: 5000 }
+    - { source_port: 0, service: s/web, target_port: 80 }
+    certs: [www]
+    default_cert: www
+    stickiness_policy: { mode: insert, cookie: berth }
+- { name: web, stack: s, labels: { kind: web } }
+- { name: api, stack: s, labels: { kind: api } }
+containers:
+- { name: web-1, service: s/web, host: win-1, primary_ip: 10.42.0.1 }
+- { name: web-2, service: s/web, host: win-1, primary_ip: 10.42.0.2, state: stopping }
+- { name: api-1, service: s/api, host: win-1, primary_ip: 10.42.0.3, health_state: unhealthy }
+- { name: api-2, service: s/api, host: win-1, primary_ip: "2001:db8::4" }
+...
+"#;
+
+#[test]
+fn traefik_is_told_the_same_as_on_linux() {
+    if !windows() {
+        return;
+    }
+    let folder = ClusterFolder::new(BALANCED);
+    let launch = Launch::metadata(&folder.file());
+    let native = launch.clone().executable(&binaries::native("metadata"));
+    let mut both = [launch, native].map(|launch| launch.start());
+    let path = "/v1/traefik?service=edge/lb&wait=0";
+    let [wine, linux] = both.each_mut().map(|service| {
+        service.ready();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n");
+        exchange(service.address(), "127.0.0.1", request.as_bytes())
+    });
+    assert!(linux.contains("200 OK") && linux.contains("www.example.org") && linux.contains("10.42.0.1"), "{linux}");
+    assert_eq!(wine, linux);
+    let source = format!("file:{}", folder.file().display());
+    let words = |launch: Launch| {
+        let launch = launch.word("lb").word("traefik-static").with("--metadata", "127.0.0.1:80");
+        launch.with("--bind", "127.0.0.1").with("--source", &source).run().output
+    };
+    let [wine, linux] =
+        [Launch::bare(Executable::Agent), Launch::bare(Executable::Agent).executable(&binaries::native("agent"))]
+            .map(words);
+    assert!(linux.contains("8443"), "{linux}");
+    assert_eq!(wine, linux);
+}
+
 /// What the executable says to words alone. Not its exit code: of a process with several threads Wine at times passes
 /// on the code of the thread that ended last.
 fn agent(words: &[&str]) -> String {

@@ -1,4 +1,7 @@
-//! What it costs to have HAProxy follow: a thousand members that change in one snapshot, and one.
+//! Proxies that follow members: how soon HAProxy has a thousand that change in one snapshot, and how soon requests go where they
+//! should.
+
+mod soon;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,6 +28,11 @@ const CHANGES_MAX: f64 = 150.0;
 const FOLLOWED: &str = "without a reload";
 
 pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    members(scene)?;
+    soon::run(scene)
+}
+
+fn members(scene: &mut Scene<'_>) -> Result<(), Failure> {
     let Scene { machine, executables, options, .. } = *scene;
     if !load::has("haproxy") {
         scene.tell("ms", "members that change", "", vec![Row::missing("berth", "apt-get install haproxy")]);

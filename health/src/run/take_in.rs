@@ -87,9 +87,11 @@ impl Health {
             };
             let Some(one) = one else {
                 known.wheel.remove(&uuid);
-                // What ended or is paused begins again when it runs.
-                if before.is_some_and(|before| before.owner.is_none()) {
-                    turn.verdicts.restart(&uuid);
+                // What ended or is paused begins again when it runs, and what was said of another host's container is withdrawn.
+                if let Some(before) = before {
+                    if before.owner.is_none() {
+                        turn.verdicts.restart(&uuid);
+                    }
                     turn.has_news = true;
                 }
                 continue;

@@ -325,7 +325,7 @@ impl World {
             json!({"name": "other", "uuid": DERIVED.0}),
         ];
         let environment = &environments[dice.below(4)];
-        match dice.below(6) {
+        match dice.below(7) {
             0 => Act::Put(
                 format!("hosts/{blue}/host"),
                 json!({
@@ -363,9 +363,11 @@ impl World {
                 }),
             ),
             // What it says of a container of red while that host seems to be silent.
-            _ if dice.in_percent(25) => {
-                let uuid = uuid.as_str().unwrap_or("none").replace('@', "%40");
-                let key = format!("{}/{blue}/{}/{uuid}", dice.one(&["health", "health", "votes"]), RED[dice.below(2)]);
+            _ if dice.in_percent(40) => {
+                let owner = RED[dice.below(2)];
+                let uuid = self.uuid_of(dice, owner).unwrap_or_else(|| uuid.as_str().unwrap_or("none").to_owned());
+                let about = format!("{owner}/{}", uuid.replace('@', "%40"));
+                let key = format!("{}/{blue}/{about}", dice.one(&["health", "health", "votes"]));
                 Act::Put(
                     key,
                     json!({"health_state": "unhealthy", "opinion": "down", "reason": "a lie", "start_count": dice.below(3)}),
@@ -383,6 +385,13 @@ impl World {
                 json!({"name": "bridge", "uuid": "n", "is_default": true, "metadata": {"driver": "stolen"}}),
             ),
         }
+    }
+
+    /// A uuid that this host of red has, or none.
+    fn uuid_of(&self, dice: &mut Dice, owner: &str) -> Option<String> {
+        let keys = self.said.get(owner).filter(|_| !self.early && dice.in_percent(70))?.1.keys();
+        let uuids: Vec<_> = keys.filter_map(|key| key.split_once("containers/")).map(|(_, uuid)| uuid).collect();
+        (!uuids.is_empty()).then(|| uuids[dice.below(uuids.len())].to_owned())
     }
 
     /// A uuid that red has, or none.
