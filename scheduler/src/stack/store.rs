@@ -27,8 +27,10 @@ pub(crate) enum Command {
     Resume,
     /// What an update has left stopped is removed.
     Confirm,
-    /// All of it is removed.
-    Remove,
+    /// All of it is removed, at the end also the volumes that were made for it.
+    Remove {
+        volumes: bool,
+    },
 }
 
 impl Placer {
@@ -150,7 +152,9 @@ impl Placer {
             match command {
                 Command::Pause => stack.paused = true,
                 Command::Resume => stack.paused = false,
-                Command::Remove => (stack.removing, stack.paused) = (true, false),
+                Command::Remove { volumes } => {
+                    (stack.removing, stack.volumes, stack.paused) = (true, *volumes, false);
+                }
                 Command::Confirm => {
                     for rollout in &mut stack.services {
                         if rollout.stage == Stage::Unconfirmed {
@@ -288,6 +292,7 @@ pub(crate) fn changed(
         stack.services.push(rollout);
     }
     (stack.prune, stack.atomic, stack.removing, stack.paused) = (prune, atomic, false, false);
+    stack.volumes = false;
     if is_new {
         stack.revision += 1;
         let made = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
