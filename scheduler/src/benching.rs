@@ -87,11 +87,13 @@ impl Kept {
         (0..self.size.stacks).map(steps).sum()
     }
 
-    /// Keeps all stacks for so long, while the cluster shows another state of this many containers in each second, one after the
-    /// other.
-    pub async fn keep(&mut self, time: Duration, changes: u32) {
+    /// Keeps all stacks: has all of them looked at within `settle`, calls `begin`, and goes on for `time`, while the cluster shows
+    /// another state of this many containers in each second, one after the other.
+    pub async fn keep(&mut self, settle: Duration, begin: impl FnOnce(), (time, changes): (Duration, u32)) {
         let stop = CancellationToken::new();
         let keeping = tokio::spawn(self.starter.clone().keep_stacks(Arc::new(Readiness::default()), stop.clone()));
+        tokio::time::sleep(settle).await;
+        begin();
         let pause = Duration::from_secs(1).checked_div(changes).unwrap_or(time);
         let begun = tokio::time::Instant::now();
         let mut at = 0;
@@ -151,7 +153,8 @@ fn filled(size: Size, now: Duration) -> (Ledger, Snapshot) {
     let host = |at: usize| {
         object(json!({
             "metadata_kind": "host", "uuid": format!("host-{at:05}"), "name": format!("host-{at}"), "state": "active",
-            "memory": 64_i64 << 30, "milli_cpu": 32_000, "labels": { "disk": "ssd", "rack": format!("r{}", at / 40) },
+            "memory": 64_i64 << 30, "milli_cpu": 32_000, "labels": { "disk": "ssd", "rack": format!("r{}", at / 40),
+                "io.berth.docker.endpoint": format!("tcp://host-{at}:2376") },
         }))
     };
     let mut records = Vec::new();

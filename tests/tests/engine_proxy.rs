@@ -458,10 +458,10 @@ fn volumes_are_made_and_removed_through_the_proxy_for_stacks_alone() {
     let own = make(&format!(r#""Name":"data",{labels}"#));
     assert!(own.contains("Mountpoint"), "{own}");
     for (body, why) in [
-        (r#""Name":"x""#.to_owned(), "not made for a stack"),
-        (r#""Name":"x","Labels":{"io.berth.stack":"shop"}"#.to_owned(), "not made for a stack"),
-        (format!(r#""Name":"x",{labels},"DriverOpts":{{"type":"none","o":"bind","device":"/"}}"#), "no field"),
-        (format!(r#""Name":"x",{labels},"Driver":"other""#), "privileges"),
+        (r#""Name":"xx""#.to_owned(), "not made for a stack"),
+        (r#""Name":"xx","Labels":{"io.berth.stack":"shop"}"#.to_owned(), "not made for a stack"),
+        (format!(r#""Name":"xx",{labels},"DriverOpts":{{"type":"none","o":"bind","device":"/"}}"#), "no field"),
+        (format!(r#""Name":"xx",{labels},"Driver":"other""#), "privileges"),
         (format!(r#""Name":"../x",{labels}"#), "no name"),
     ] {
         let answer = make(&body);

@@ -58,6 +58,8 @@ impl Starter {
         let mut turns: JoinSet<Option<Duration>> = JoinSet::new();
         let mut at_work: BTreeMap<Text, Id> = BTreeMap::new();
         lock(&self.stack_memory).touched_all = true;
+        // Also when nothing else happens from now on.
+        self.stacks_changed.notify_one();
         loop {
             let next = due.iter().filter(|(name, _)| !at_work.contains_key(*name)).map(|(_, at)| *at).min();
             let at = next.unwrap_or_else(Instant::now);
