@@ -65,6 +65,8 @@ enum Scenario {
     Network,
     /// What a placement costs: labels, ports, memory and anti-affinity, all hosts scored
     Placements,
+    /// 500 stacks on 5,000 hosts: what a plan costs, and what keeping them costs while nothing happens
+    Stacks,
     /// Whether memory of DNS grows over ten million queries of many kinds
     Soak,
     /// A peer of our own making, started by the others
@@ -157,11 +159,12 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Lb => "lb",
         Scenario::Network => "network",
         Scenario::Placements => "placements",
+        Scenario::Stacks => "stacks",
         Scenario::Soak => "soak",
     };
     let options = &cli.options;
-    // Placements are measured in this process.
-    let needed = !matches!(cli.scenario, Scenario::Placements);
+    // Placements and stacks are measured in this process.
+    let needed = !matches!(cli.scenario, Scenario::Placements | Scenario::Stacks);
     let executables = server::Executables::find(options.no_build || !needed)?;
     let machine = Machine::prepare()?;
     let started = Instant::now();
@@ -178,6 +181,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Lb => scenario::balancer::run(&mut scene)?,
         Scenario::Network => scenario::network::run(&mut scene),
         Scenario::Placements => scenario::placements::run(&mut scene)?,
+        Scenario::Stacks => scenario::stacks::run(&mut scene)?,
         Scenario::Soak => scenario::soak::run(&mut scene)?,
         Scenario::Peer(_) => {}
     }

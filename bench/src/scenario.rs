@@ -11,6 +11,7 @@ pub(crate) mod http;
 pub(crate) mod network;
 pub(crate) mod placements;
 pub(crate) mod soak;
+pub(crate) mod stacks;
 
 use crate::machine::Machine;
 use crate::report::{Row, Section};

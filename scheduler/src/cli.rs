@@ -42,7 +42,7 @@ use crate::cli::place::Place;
 use crate::cli::ps::Ps;
 use crate::cli::rm::Rm;
 use crate::cli::run::Run;
-use crate::cli::stack::change::{OneStack, Pause, Rollback, Scale};
+use crate::cli::stack::change::{Down, OneStack, Pause, Rollback, Scale};
 use crate::cli::stack::show::{Diff, History, Stacks};
 use crate::cli::stack::up::{Plan, Up};
 use crate::cli::terminal::{print_json, warn};
@@ -75,8 +75,12 @@ pub enum Command {
     /// Stacks from the templates of a catalog: list them, show what one asks, bring one up
     Catalog(Catalog),
     /// Stop and remove all of a stack
-    #[command(after_help = "Volumes with names stay on their hosts.")]
-    Down(OneStack),
+    #[command(after_help = "Volumes with names stay on their hosts without --volumes.
+
+Examples:
+  scheduler down shop --volumes --dry-run
+  scheduler down shop --volumes")]
+    Down(Down),
     /// Have another number of units of services run
     Scale(Scale),
     /// Go back to an older revision of a stack
@@ -120,7 +124,7 @@ impl Command {
                 Self::Plan(plan) => plan.run().await,
                 Self::Up(up) => up.run().await,
                 Self::Catalog(catalog) => catalog.run().await,
-                Self::Down(down) => down.run(Method::DELETE, "").await,
+                Self::Down(down) => down.run().await,
                 Self::Scale(scale) => scale.run().await,
                 Self::Rollback(rollback) => rollback.run().await,
                 Self::Pause(pause) => pause.run().await,

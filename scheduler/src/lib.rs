@@ -6,6 +6,8 @@
 mod api;
 mod audit;
 mod backup;
+#[doc(hidden)]
+pub mod benching;
 mod cli;
 mod clock;
 mod config;

@@ -225,6 +225,19 @@ impl Placer {
         Ok(explain(&need, &room, self.ranking(request)))
     }
 
+    /// The hosts where a unit of a request fits: those that [`Placer::explain`] counts, without why others do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Placer::explain`].
+    pub(crate) fn fitting_hosts(&self, request: &Request, now: Duration) -> Result<Vec<Text>, Refusal> {
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let need = self.need(request, &inventory, &member_names(request, "container", None), &[]);
+        let fitting = need.candidates(&room);
+        Ok(fitting.iter().map(|host| inventory.hosts().facts(host).name.clone()).collect())
+    }
+
     /// The placement with this id.
     pub fn placement(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| match (book.record(id), book.unreadable(id)) {

@@ -16,5 +16,6 @@ pub(crate) mod store;
 mod tests;
 pub(crate) mod unit;
 pub(crate) mod view;
+pub(crate) mod volumes;
 pub(crate) mod wish;
 pub(crate) mod world;

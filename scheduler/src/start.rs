@@ -35,6 +35,7 @@ pub(crate) mod strangers;
 #[cfg(test)]
 mod tests;
 mod unit;
+pub(crate) mod volumes;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -472,7 +473,8 @@ impl Starter {
         Ok(StartJob { starter, id, state, give_up, grace, brought: RequestCredentials::default() })
     }
 
-    fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), EngineError> {
+    /// The engine of a host, and whether that is Windows.
+    pub(crate) fn docker(&self, host: &str) -> Result<(Arc<DockerEngine>, bool), EngineError> {
         let (endpoint, windows) = self.placer.endpoint(host).map_err(EngineError::Refused)?;
         let new = || Arc::new(DockerEngine::new(endpoint.clone(), self.access.certificates.clone()));
         let docker = lock(&self.engines).entry(endpoint.clone()).or_insert_with(new).clone();

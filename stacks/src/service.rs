@@ -195,6 +195,9 @@ pub struct Stack {
     pub paused: bool,
     /// Whether all of it is to go.
     pub removing: bool,
+    /// Whether its volumes go as well, at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub volumes: bool,
     /// Whether units of services that it does not have are removed.
     pub prune: bool,
     /// Whether all services go back when one does.

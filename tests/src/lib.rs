@@ -35,6 +35,7 @@ pub mod rust_text;
 pub mod schedulers;
 pub mod service;
 pub mod shared;
+pub mod stacked;
 pub mod storm;
 pub mod wait;
 

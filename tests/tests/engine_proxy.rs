@@ -363,7 +363,7 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (vec!["rename", "placed", "x"], "does not pass"),
         (vec!["update", "--memory", "1g", "placed"], "does not pass"),
         (vec!["commit", "placed", "x"], "does not pass"),
-        (vec!["volume", "create", "x"], "does not pass"),
+        (vec!["volume", "prune", "--force"], "does not pass"),
         (vec!["network", "create", "x"], "does not pass"),
         (vec!["image", "rm", "box"], "does not pass"),
         (vec!["swarm", "init"], "does not pass"),
@@ -430,4 +430,56 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
     let answer = post("/v1.41/containers/create?name=sidekick", joined);
     assert!(answer.contains("\"Id\""), "{answer}");
     proxied.docker(&["rm", "--force", "sidekick"]).unwrap();
+}
+
+#[test]
+fn volumes_are_made_and_removed_through_the_proxy_for_stacks_alone() {
+    let Some(proxied) = Proxied::start() else { return };
+    let engine = &proxied.world.engine;
+    engine.docker(&[
+        "volume",
+        "create",
+        "--opt",
+        "type=tmpfs",
+        "--opt",
+        "o=size=1m,uid=4242",
+        "--opt",
+        "device=tmpfs",
+        "theirs",
+    ]);
+    let ask = |method: &str, path: &str, body: &str| {
+        let curl = ["--silent", "--max-time", "20", "--header", "Content-Type: application/json", "--unix-socket"];
+        let mut command = Command::new("curl");
+        command.args(curl).arg(proxied.path("engine.sock")).args(["--request", method, "--data", body]);
+        String::from_utf8(command.arg(format!("http://x{path}")).output().unwrap().stdout).unwrap()
+    };
+    let labels = r#""Labels":{"io.berth.stack":"shop","io.berth.ledger":"l1"}"#;
+    let make = |more: &str| ask("POST", "/v1.41/volumes/create", &format!("{{{more}}}"));
+    let own = make(&format!(r#""Name":"data",{labels}"#));
+    assert!(own.contains("Mountpoint"), "{own}");
+    for (body, why) in [
+        (r#""Name":"xx""#.to_owned(), "not made for a stack"),
+        (r#""Name":"xx","Labels":{"io.berth.stack":"shop"}"#.to_owned(), "not made for a stack"),
+        (format!(r#""Name":"xx",{labels},"DriverOpts":{{"type":"none","o":"bind","device":"/"}}"#), "no field"),
+        (format!(r#""Name":"xx",{labels},"Driver":"other""#), "privileges"),
+        (format!(r#""Name":"../x",{labels}"#), "no name"),
+    ] {
+        let answer = make(&body);
+        assert!(answer.contains(why), "{body}: {answer}");
+    }
+    let filters = "/v1.41/volumes?filters=%7B%22label%22%3A%5B%22io.berth.stack%3Dshop%22%5D%7D";
+    let listed = ask("GET", filters, "");
+    assert!(listed.contains("\"data\"") && !listed.contains("theirs"), "{listed}");
+    let all = ask("GET", "/v1.41/volumes", "");
+    assert!(all.contains("theirs") && !all.contains("4242"), "{all}");
+    for (path, why) in [
+        ("/v1.41/volumes/theirs", "not made for a stack"),
+        ("/v1.41/volumes/data?force=true", "does not pass"),
+        ("/v1.41/volumes/none", "No such volume"),
+    ] {
+        let answer = ask("DELETE", path, "");
+        assert!(answer.contains(why), "{path}: {answer}");
+    }
+    assert_eq!(ask("DELETE", "/v1.41/volumes/data", ""), "");
+    assert_eq!(engine.docker(&["volume", "ls", "--quiet"]).trim(), "theirs");
 }

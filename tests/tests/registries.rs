@@ -226,6 +226,46 @@ fn the_caller_s_credentials_serve_one_request_and_are_kept_nowhere() {
     }
 }
 
+/// The units of stacks are started, and their images pulled ahead, at any time: with what the scheduler has.
+#[test]
+fn stacks_have_private_images_by_the_scheduler_s_credentials() {
+    let Some(world) = World::start(&["one", "two"]) else { return };
+    let file = world.files.path("shop.yml");
+    let write = |tag: &str| {
+        let text = format!(
+            "services:\n  web:\n    image: {}\n    command: [/bin/busybox, sleep, '1000']\n    stop_grace_period: 1s\n    deploy: {{update_config: {{monitor: 1s}}}}\n",
+            world.image(tag)
+        );
+        std::fs::write(&file, text).unwrap();
+    };
+    let up = |server: SocketAddr| {
+        let words = ["up", &file.display().to_string(), "--stack", "shop", "--server", &server.to_string()];
+        words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word).run()
+    };
+    let images = || world.engine.docker(&["ps", "--format", "{{.Image}}"]);
+    write("one");
+    {
+        let (_bare, server) = start(&world.launch());
+        let ended = up(server);
+        let login = format!("docker login {}", world.registry.address);
+        assert!(ended.code == Some(1) && ended.errors.contains(&login), "{}{}", ended.output, ended.errors);
+        assert_eq!(images(), "");
+    }
+    let (_scheduler, server) = start(&world.launch().with("--registry-config", world.login()));
+    for tag in ["one", "two"] {
+        write(tag);
+        let ended = up(server);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+        assert_eq!(images().trim(), world.image(tag));
+    }
+    // One that does not come is known before what runs is stopped.
+    write("three");
+    let ended = up(server);
+    let said = ended.output + &ended.errors;
+    assert!(ended.code == Some(1) && said.contains("did not come to host"), "{said}");
+    assert_eq!(images().trim(), world.image("two"));
+}
+
 #[test]
 fn rm_gives_up_a_pull_that_goes_on() {
     let Some(world) = World::start(&[]) else { return };

@@ -136,6 +136,20 @@ impl Exchange {
                 info!(container = name, method = %head.method, what = after.trim_start_matches('/'), "passed on");
                 Bytes::new()
             }
+            Verb::MakeVolume => {
+                let body: Value = serde_json::from_slice(&body).map_err(|error| not_json(&error))?;
+                self.policy.check_volume(&body).map_err(Refused::forbidden)?;
+                info!(volume = body["Name"].as_str().unwrap_or_default(), "a volume is made");
+                body.to_string().into()
+            }
+            Verb::RemoveVolume { name } => {
+                let found = self.found(&format!("/volumes/{name}"), name).await?;
+                let found = found.ok_or_else(|| Refused::missing("volume", name))?;
+                self.policy.check_volume_removal(&found).map_err(Refused::forbidden)?;
+                target = format!("/volumes/{name}");
+                info!(volume = name, "a volume is removed");
+                Bytes::new()
+            }
             Verb::Registry { image } => {
                 self.policy.check_pull(image).map_err(Refused::forbidden)?;
                 Bytes::new()
@@ -162,8 +176,7 @@ impl Exchange {
 
     /// The body of a container that may be created.
     async fn allowed(&self, body: &[u8]) -> Result<Value, Refused> {
-        let body: Value = serde_json::from_slice(body)
-            .map_err(|error| Refused(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}")))?;
+        let body: Value = serde_json::from_slice(body).map_err(|error| not_json(&error))?;
         let request = EnginePolicy::request_of(&body);
         // The policy is about names, and the engine takes ids and the beginnings of ids as well.
         let (mut names, mut own) = (BTreeMap::new(), Vec::new());
@@ -250,6 +263,10 @@ impl Exchange {
         request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         sender.send_request(request).await.map_err(|error| Refused::away(&error))
     }
+}
+
+fn not_json(error: &serde_json::Error) -> Refused {
+    Refused(StatusCode::BAD_REQUEST, format!("the body is not JSON: {error}"))
 }
 
 async fn json_of(response: Response<Incoming>) -> Result<Value, Refused> {

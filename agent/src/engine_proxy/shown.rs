@@ -33,6 +33,8 @@ pub(crate) enum Shown {
     Network,
     /// All networks.
     Networks,
+    /// All volumes.
+    Volumes,
     /// The engine and its host.
     Info,
     /// What happens, one object after the other.
@@ -126,6 +128,16 @@ const NETWORK: Shape = Fields(&[
     ("Containers", Each(&Fields(&[("IPv4Address", Whole)]))),
 ]);
 
+/// Options of drivers, which may be passwords, are left out; that there are such has to be said.
+const VOLUME: Shape = Fields(&[
+    ("Name", Whole),
+    ("Driver", Whole),
+    ("Mountpoint", Whole),
+    ("Scope", Whole),
+    ("Labels", Whole),
+    ("Options", Fields(&[])),
+]);
+
 const INFO: Shape = Fields(&[
     ("ID", Whole),
     ("Name", Whole),
@@ -162,6 +174,7 @@ impl Shown {
                 Self::Image => IMAGE,
                 Self::Network => NETWORK,
                 Self::Networks => Each(&NETWORK),
+                Self::Volumes => Fields(&[("Volumes", Each(&VOLUME))]),
                 Self::Info => INFO,
                 Self::Events => EVENT,
             },

@@ -17,6 +17,10 @@ pub(crate) enum Verb {
     Own { name: String, after: &'static str },
     /// A container is created.
     Create,
+    /// A volume is made, which has to be one of a stack.
+    MakeVolume,
+    /// A volume is removed, which has to be one that a scheduler made for a stack.
+    RemoveVolume { name: String },
     /// A registry is asked for an image, by pulling it or for what it has: the engine connects to the host that its name says.
     Registry { image: String },
 }
@@ -56,6 +60,10 @@ pub(crate) fn verb(method: &Method, path: &str, query: &str) -> Option<Verb> {
         ("POST", ["containers", name, "start"]) => (own(name, "/start"), &[]),
         ("POST", ["containers", name, "stop"]) => (own(name, "/stop"), &["t", "signal"]),
         ("DELETE", ["containers", name]) => (own(name, ""), &["v", "force"]),
+        ("GET", ["volumes"]) => (Verb::Show(Shown::Volumes), &["filters"]),
+        ("POST", ["volumes", "create"]) => (Verb::MakeVolume, &[]),
+        // Without `force`: then an engine says so while a container has it.
+        ("DELETE", ["volumes", name]) => (Verb::RemoveVolume { name: (*name).to_owned() }, &[]),
         ("POST", ["images", "create"]) => (Verb::Registry { image: pulled(query)? }, &["fromImage", "tag", "platform"]),
         _ => return None,
     };
@@ -119,6 +127,9 @@ mod tests {
             ("GET", "/v1.49/containers/web/json?size=false", Verb::Show(Shown::Container)),
             ("GET", "/v1.49/containers/web/logs?stdout=true&tail=5", own("web", "/logs")),
             ("POST", "/v1.49/containers/create?name=web", Verb::Create),
+            ("GET", "/v1.49/volumes?filters=%7B%7D", Verb::Show(Shown::Volumes)),
+            ("POST", "/v1.49/volumes/create", Verb::MakeVolume),
+            ("DELETE", "/v1.49/volumes/data", Verb::RemoveVolume { name: "data".into() }),
             ("POST", "/v1.49/containers/web/start", own("web", "/start")),
             ("POST", "/containers/web/stop?t=10", own("web", "/stop")),
             ("DELETE", "/v1.49/containers/web?v=true&force=true&link=false", own("web", "")),
@@ -149,7 +160,13 @@ mod tests {
             ("DELETE", "/containers/web?link=true"),
             ("POST", "/build"),
             ("POST", "/commit?container=web"),
-            ("POST", "/volumes/create"),
+            ("POST", "/volumes/create?x=1"),
+            ("POST", "/volumes/prune"),
+            ("PUT", "/volumes/data"),
+            ("GET", "/volumes/data"),
+            ("DELETE", "/volumes/data?force=true"),
+            ("DELETE", "/volumes/../images/web"),
+            ("DELETE", "/volumes"),
             ("POST", "/networks/create"),
             ("POST", "/networks/1/connect"),
             ("POST", "/swarm/init"),

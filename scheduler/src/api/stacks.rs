@@ -146,7 +146,53 @@ pub(super) async fn remove(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Response {
-    command(app, name, caller, wants_to_wait(&request), Command::Remove).await
+    let Some(subject) = caller.0.clone() else { return app.unauthorized(Action::Stack, stack_id(&name)) };
+    let asked = match Removal::of(request.uri().query()) {
+        Ok(asked) => asked,
+        Err(wrong) => return invalid(&app, &subject, &name, Refusal::from(wrong).into()),
+    };
+    let text = Text::from(name.as_str());
+    if asked.dry_run {
+        let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
+        return Reply::from(app.starter.preview_down(&text, asked.volumes, &subject).await).into_response();
+    }
+    if asked.volumes
+        && let Err(refusal) = app.starter.permit_down(&text, &subject).await
+    {
+        let word = "removing";
+        return act(app, (text, subject, word), false, async { Err(refusal) }).await;
+    }
+    let streaming = wants_progress(&request) && !asked.detach;
+    command(app, name, caller, streaming, Command::Remove { volumes: asked.volumes }).await
+}
+
+/// How a stack is removed: the query of `DELETE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Removal {
+    detach: bool,
+    /// Also the volumes that were made for it.
+    volumes: bool,
+    /// Only shown.
+    dry_run: bool,
+}
+
+impl Removal {
+    fn of(query: Option<&str>) -> Result<Self, Invalid> {
+        let mut asked = Self::default();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let wrong =
+                || Invalid::new("query", format!("found {pair:?}"), "detach, volumes and dry_run, each true or false");
+            let (key, value) = pair.split_once('=').ok_or_else(wrong)?;
+            let value: bool = value.parse().map_err(|_| wrong())?;
+            match key {
+                "detach" => asked.detach = value,
+                "volumes" => asked.volumes = value,
+                "dry_run" => asked.dry_run = value,
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(asked)
+    }
 }
 
 /// Pauses, resumes or confirms a stack.
@@ -162,7 +208,8 @@ pub(super) async fn command(
         Command::Pause => "paused",
         Command::Resume => "resumed",
         Command::Confirm => "confirmed",
-        Command::Remove => "removing",
+        Command::Remove { volumes: false } => "removing",
+        Command::Remove { volumes: true } => "removing with volumes",
     };
     let (own, name, by) = (app.clone(), Text::from(name), subject.clone());
     let asked = name.clone();

@@ -43,7 +43,8 @@ async fn follow(
     waiting: &Waiting,
 ) -> Outcome {
     let mut teller = Teller::new();
-    let path = if waiting.detach { path + "?detach=true" } else { path };
+    let detach = if path.contains('?') { "&detach=true" } else { "?detach=true" };
+    let path = if waiting.detach { path + detach } else { path };
     let asking = client.ask(method, &path, body, |line| teller.tell(line));
     let answer = match waiting.timeout {
         None => Some(asking.await),

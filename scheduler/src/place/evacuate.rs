@@ -12,6 +12,7 @@ use crate::place::Placer;
 use crate::place::answer::{HostName, failure};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
+use crate::place::request::volume::named_volume;
 use crate::stack::world::is_gone;
 use crate::start::credentials::RequestCredentials;
 
@@ -154,9 +155,5 @@ fn has_named_volume(asked: &Map) -> bool {
     let sidekicks = asked.get("sidekicks").and_then(Value::as_list).into_iter().flatten().filter_map(Value::as_map);
     let volumes = std::iter::once(asked).chain(sidekicks);
     let mut volumes = volumes.filter_map(|map| map.get("volumes")?.as_list()).flatten().filter_map(Value::as_text);
-    // Folders begin with a slash or a drive, and a path alone is a volume without a name.
-    volumes.any(|volume| {
-        let (source, target) = volume.split_once(':').unwrap_or(("", volume));
-        source.len() > 1 && !source.starts_with(['/', '\\']) && !target.is_empty()
-    })
+    volumes.any(|volume| named_volume(volume).is_some())
 }

@@ -30,7 +30,8 @@ impl Placer {
     /// As [`Placer::place`].
     pub(crate) fn rehearse(&self, requests: &[Rehearsed<'_>], now: Duration) -> Result<Vec<Placement>, Refusal> {
         // The ledger is free again before the long work begins.
-        let mut book = self.with(now, |book| Ok(book.scratch()))?;
+        let gone = || requests.iter().flat_map(|request| request.gone).map(|(id, _)| id);
+        let mut book = self.with(now, |book| Ok(book.scratch_with(gone())))?;
         let mut answers = Vec::with_capacity(requests.len());
         for Rehearsed { id, request, gone } in requests {
             book.take_away(gone);

@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub(crate) mod limits;
 pub(crate) mod member;
 pub(crate) mod rules;
+pub(crate) mod volume;
 
 use std::collections::{HashMap, HashSet};
 

@@ -50,13 +50,14 @@ impl Placer {
         brought: &RequestCredentials,
         now: Duration,
     ) -> Option<(Request, Replica)> {
-        let (asked, subject, replica) = self.with_any(now, |book| {
+        let (asked, subject, unit, replica) = self.with_any(now, |book| {
             let record = book.record(id)?;
-            Some((record.asked.clone(), record.subject.clone(), record.replicas.get(at)?.clone()))
+            let unit = record.unit.clone();
+            Some((record.asked.clone(), record.subject.clone(), unit, record.replicas.get(at)?.clone()))
         })?;
         // It was read before, by this very function.
         let mut request = Request::parse(&asked.into()).ok()?;
-        request.subject = subject;
+        (request.subject, request.unit) = (subject, unit);
         self.platforms.fill(&mut request, brought);
         Some((request, replica))
     }

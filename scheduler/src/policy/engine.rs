@@ -12,8 +12,10 @@ use source::format::FormatError;
 use crate::config::policy_in;
 use crate::place::request::Request;
 use crate::place::request::engine::EngineSettings;
+use crate::place::request::volume::named_volume;
 use crate::policy::{Denial, Policy, STACK_LABELS};
-use crate::start::docker::{ATTEMPT_LABEL, REQUEST_LABEL};
+use crate::stack::unit::STACK_LABEL;
+use crate::start::docker::{ATTEMPT_LABEL, LEDGER_LABEL, REQUEST_LABEL};
 use crate::subject::Subject;
 
 /// What a Docker Engine may be asked for.
@@ -56,6 +58,9 @@ const HOST_FIELDS: [&str; 12] = [
     "RestartPolicy",
     "VolumesFrom",
 ];
+
+/// The fields of a body that makes a volume.
+const VOLUME_FIELDS: [&str; 3] = ["Driver", "Labels", "Name"];
 
 /// What the network of another container is asked for with.
 const JOINED: &str = "container:";
@@ -167,6 +172,47 @@ impl EnginePolicy {
         self.check(&request, host.as_object().map(EngineSettings::of_engine).unwrap_or_default())
     }
 
+    /// Whether a volume may be made: one of a stack, with the labels that say so and no options, which could make it a folder
+    /// of the host.
+    ///
+    /// # Errors
+    ///
+    /// What is not allowed, and the rule that forbids it.
+    pub fn check_volume(&self, body: &Json) -> Result<(), String> {
+        let object = body.as_object().ok_or("the body is not an object")?;
+        let unknown = |(field, value): &(&String, &Json)| !VOLUME_FIELDS.contains(&field.as_str()) && !value.is_null();
+        if let Some((field, _)) = object.iter().find(unknown) {
+            return Err(format!("{field} is no field that the scheduler sets"));
+        }
+        let driver = object.get("Driver").filter(|driver| !driver.is_null());
+        let settings: serde_json::Map<_, _> =
+            driver.map(|driver| ("VolumeDriver".to_owned(), driver.clone())).into_iter().collect();
+        let settings = EngineSettings::of_engine(&settings);
+        self.check_own_volume(body, settings)
+    }
+
+    /// Whether a volume may be removed, of which the engine says this.
+    ///
+    /// # Errors
+    ///
+    /// What is not allowed, and the rule that forbids it.
+    pub fn check_volume_removal(&self, found: &Json) -> Result<(), String> {
+        self.check_own_volume(found, EngineSettings::default())
+    }
+
+    fn check_own_volume(&self, volume: &Json, settings: EngineSettings) -> Result<(), String> {
+        let label = |key: &str| volume["Labels"][key].as_str().filter(|value| !value.is_empty());
+        let (Some(stack), Some(_)) = (label(STACK_LABEL), label(LEDGER_LABEL)) else {
+            return Err(format!("it has no labels {STACK_LABEL} and {LEDGER_LABEL}: it was not made for a stack"));
+        };
+        let name = volume["Name"].as_str().unwrap_or_default();
+        let mount = format!("{name}:/volume");
+        if name.contains([':', '/', '\\']) || named_volume(&mount).is_none() {
+            return Err(format!("{name:?} is no name of a volume"));
+        }
+        self.check(&json!({ "stack": stack, "volumes": [mount] }), settings)
+    }
+
     /// Whether an image may be pulled.
     ///
     /// # Errors
@@ -229,6 +275,40 @@ mod tests {
 
     fn body(host: &Json) -> Json {
         json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r1" }, "HostConfig": host })
+    }
+
+    #[test]
+    fn volumes_are_made_and_removed_for_stacks_alone() {
+        let labels = json!({ STACK_LABEL: "shop", LEDGER_LABEL: "l1" });
+        let volume = |name: &str, labels: &Json| json!({ "Name": name, "Driver": "local", "Labels": labels });
+        let any = EnginePolicy::default();
+        assert_eq!(any.check_volume(&volume("data", &labels)), Ok(()));
+        assert_eq!(any.check_volume(&json!({ "Name": "data", "Labels": labels, "DriverOpts": null })), Ok(()));
+        assert_eq!(any.check_volume_removal(&json!({ "Name": "data", "Labels": labels, "Options": null })), Ok(()));
+        for (body, why) in [
+            (json!({ "Name": "data", "Labels": labels, "DriverOpts": { "o": "bind", "device": "/" } }), "DriverOpts"),
+            (json!({ "Name": "data", "Labels": labels, "ClusterVolumeSpec": {} }), "ClusterVolumeSpec"),
+            (json!({ "Name": "data", "Labels": labels, "Driver": "nfs" }), "privileges"),
+            (json!({ "Name": "data", "Labels": labels, "Driver": {} }), "privileges"),
+            (volume("data", &json!({ STACK_LABEL: "shop" })), "no labels"),
+            (volume("data", &json!({ STACK_LABEL: "", LEDGER_LABEL: "l1" })), "no labels"),
+            (volume("data", &Json::Null), "no labels"),
+            (volume("/etc", &labels), "no name"),
+            (volume("", &labels), "no name"),
+            (volume("a:b", &labels), "no name"),
+            (json!([]), "object"),
+        ] {
+            let denied = any.check_volume(&body).unwrap_err();
+            assert!(denied.contains(why), "{body}: {denied}");
+        }
+        let denied = any.check_volume_removal(&json!({ "Name": "data", "Labels": null })).unwrap_err();
+        assert!(denied.contains("not made for a stack"), "{denied}");
+        let some = policy(&json!({ "default": { "stacks": ["shop"], "volumes": ["shop-*"] } }));
+        assert_eq!(some.check_volume(&volume("shop-data", &labels)), Ok(()));
+        assert!(some.check_volume(&volume("data", &labels)).unwrap_err().contains("volumes"));
+        assert!(some.check_volume_removal(&volume("data", &labels)).unwrap_err().contains("volumes"));
+        let other = json!({ STACK_LABEL: "bank", LEDGER_LABEL: "l1" });
+        assert!(some.check_volume_removal(&volume("shop-data", &other)).unwrap_err().contains("stack"));
     }
 
     fn policy(json: &Json) -> EnginePolicy {

@@ -54,9 +54,9 @@ impl Starter {
                 continue;
             }
             let Ok(request) = any_unit(&stack.name, &rollout.wanted, subject) else { continue };
-            let Ok(explained) = self.placer().explain_request(&request, world.now) else { continue };
+            let Ok(fitting) = self.placer().fitting_hosts(&request, world.now) else { continue };
             // Where its volume is there is the old unit.
-            if explained.fits > 0 && !is_pinned(&rollout.wanted) {
+            if !fitting.is_empty() && !is_pinned(&rollout.wanted) {
                 room.fits_beside.insert(name.clone());
                 hopeless.remove(name);
                 continue;
@@ -65,10 +65,11 @@ impl Starter {
                 continue;
             }
             let gone = units_of(world, name);
-            let why = if explained.fits > 0 {
+            let why = if !fitting.is_empty() {
                 None
             } else if gone.is_empty() {
-                Some(failure(1, 0, Some(&explained)))
+                let explained = self.placer().explain_request(&request, world.now).ok();
+                Some(failure(1, 0, explained.as_ref()))
             } else {
                 let rehearsed = Rehearsed { id: &Text::from("unit"), request: &request, gone: &gone };
                 let answer = self.placer().rehearse(&[rehearsed], world.now).ok().and_then(|mut all| all.pop());
@@ -93,8 +94,8 @@ impl Starter {
         let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live() && !leaves(unit, world));
         let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
         let request = any_unit(&stack.name, &rollout.wanted, subject);
-        if let Ok(Ok(explained)) = request.map(|request| self.placer().explain_request(&request, world.now)) {
-            hosts.extend(explained.hosts.into_iter().filter(|host| host.fits).map(|host| host.name));
+        if let Ok(Ok(fitting)) = request.map(|request| self.placer().fitting_hosts(&request, world.now)) {
+            hosts.extend(fitting);
         }
         hosts
     }
@@ -116,6 +117,10 @@ impl Starter {
             world.units.iter().filter(own).any(|unit| unit.digest == service.digest)
         };
         let missing: Vec<Text> = indices.into_iter().filter(|index| !has_new(index)).collect();
+        let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
+        if missing.len() > 1 && !service.global && !is_pinned(service) {
+            return self.rehearse_alike(stack, service, subject, (world, &gone[..]), missing);
+        }
         let ids: Vec<Text> = missing.iter().map(|index| format!("rehearsed-{index}").into()).collect();
         let inventory = self.placer().inventory();
         let requests: Vec<(Text, Request)> = missing
@@ -127,7 +132,6 @@ impl Starter {
                 Some((id.clone(), unit.request(subject).ok()?))
             })
             .collect();
-        let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
         let rehearsed: Vec<Rehearsed<'_>> = requests
             .iter()
             .enumerate()
@@ -137,6 +141,41 @@ impl Starter {
         let members = requests.iter().flat_map(|(_, request)| &request.members);
         let images = members.filter_map(|member| member.image.clone()).collect();
         Rehearsal { places: missing.into_iter().zip(answers).collect(), images }
+    }
+
+    /// The same for units that differ by their index alone, which is one question about many.
+    fn rehearse_alike(
+        &self,
+        stack: &Stack,
+        service: &Service,
+        subject: &Subject,
+        (world, gone): (&World, &[(Text, usize)]),
+        missing: Vec<Text>,
+    ) -> Rehearsal {
+        let id = Text::from("rehearsed");
+        let unit = UnitRequest { stack: &stack.name, service, index: &missing[0], id: &id, host: None };
+        let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
+        let Ok(request) = unit.request(subject).map(|request| Request { count, ..request }) else {
+            return Rehearsal { places: BTreeMap::new(), images: BTreeSet::new() };
+        };
+        let rehearsed = Rehearsed { id: &id, request: &request, gone };
+        let answer = self.placer().rehearse(&[rehearsed], world.now).ok().and_then(|mut all| all.pop());
+        let images = request.members.iter().filter_map(|member| member.image.clone()).collect();
+        let Some(answer) = answer else { return Rehearsal { places: BTreeMap::new(), images } };
+        let explained = || failure(answer.unplaced, answer.placements.len(), answer.explanation.as_ref());
+        let error = (answer.unplaced > 0).then(|| answer.error.clone().unwrap_or_else(explained));
+        let mut units = answer.placements.iter().cloned();
+        let places = missing.into_iter().map(|index| {
+            let own: Vec<_> = units.next().into_iter().collect();
+            let error = error.clone().filter(|_| own.is_empty());
+            let state = if own.is_empty() { "unplaceable" } else { "placed" };
+            let unplaced = u32::from(own.is_empty());
+            let (failures, explanation) = (Vec::new(), None);
+            let id = id.clone();
+            let (dry_run, repeated) = (true, false);
+            (index, Placement { id, state, dry_run, repeated, placements: own, unplaced, error, failures, explanation })
+        });
+        Rehearsal { places: places.collect(), images }
     }
 
     /// Brings the images of a service to the hosts where its units are going to be; the error says what is missing.

@@ -32,6 +32,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// Pause until the next look at a stack for which nothing can be done just now.
 const HALTED: Duration = Duration::from_secs(1);
 
+/// Pause until volumes are removed again that could not be: a container of somebody else has one, or an engine is away.
+const VOLUMES_PAUSE: Duration = Duration::from_secs(10);
+
 /// How old what a client is shown of room may be: to look at all hosts for each of its questions would be too much.
 const ROOM_TIME: Duration = Duration::from_secs(2);
 
@@ -55,6 +58,8 @@ impl Starter {
         let mut turns: JoinSet<Option<Duration>> = JoinSet::new();
         let mut at_work: BTreeMap<Text, Id> = BTreeMap::new();
         lock(&self.stack_memory).touched_all = true;
+        // Also when nothing else happens from now on.
+        self.stacks_changed.notify_one();
         loop {
             let next = due.iter().filter(|(name, _)| !at_work.contains_key(*name)).map(|(_, at)| *at).min();
             let at = next.unwrap_or_else(Instant::now);
@@ -188,6 +193,9 @@ impl Starter {
         if stack.removing && left == 0 {
             let away = world.units.len();
             if away == 0 {
+                if stack.volumes && !self.remove_volumes(name).await {
+                    return Some(VOLUMES_PAUSE);
+                }
                 if let Err(why) = self.placer().end_stack(name, self.clock()).await {
                     warn!(stack = %name, %why, "its end is not stored");
                     return Some(HALTED);

@@ -20,6 +20,9 @@ use crate::subject::Subject;
 /// The outcome of a revision that is there.
 pub(super) const DONE: &str = "done";
 
+/// The outcome of one that a person has to confirm.
+const UNCONFIRMED: &str = "waits for confirm or rollback";
+
 /// Another state of a stack that a person asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -27,8 +30,10 @@ pub(crate) enum Command {
     Resume,
     /// What an update has left stopped is removed.
     Confirm,
-    /// All of it is removed.
-    Remove,
+    /// All of it is removed, at the end also the volumes that were made for it.
+    Remove {
+        volumes: bool,
+    },
 }
 
 impl Placer {
@@ -118,7 +123,12 @@ impl Placer {
             let older = before.history.iter().rev();
             let found = match to {
                 Some(to) => older.clone().find(|revision| revision.revision == to),
-                None => older.clone().skip(1).find(|revision| !same_services(&revision.services, &now)),
+                None => {
+                    let others = || older.clone().skip(1).filter(|other| !same_services(&other.services, &now));
+                    // What had to be rolled back is nothing to go back to, unless there is nothing else.
+                    let worked = |other: &&StackRevision| [DONE, UNCONFIRMED].contains(&&*other.outcome);
+                    others().find(worked).or_else(|| others().next())
+                }
             };
             let found = found.ok_or_else(|| {
                 let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();
@@ -150,7 +160,9 @@ impl Placer {
             match command {
                 Command::Pause => stack.paused = true,
                 Command::Resume => stack.paused = false,
-                Command::Remove => (stack.removing, stack.paused) = (true, false),
+                Command::Remove { volumes } => {
+                    (stack.removing, stack.volumes, stack.paused) = (true, *volumes, false);
+                }
                 Command::Confirm => {
                     for rollout in &mut stack.services {
                         if rollout.stage == Stage::Unconfirmed {
@@ -288,6 +300,7 @@ pub(crate) fn changed(
         stack.services.push(rollout);
     }
     (stack.prune, stack.atomic, stack.removing, stack.paused) = (prune, atomic, false, false);
+    stack.volumes = false;
     if is_new {
         stack.revision += 1;
         let made = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -359,7 +372,7 @@ fn note_outcome(record: &mut StackRecord) {
                 outcome = Some(format!("rolled back: {service}: {why}"));
             }
             Stage::Unconfirmed if outcome.as_deref() == Some(DONE) => {
-                outcome = Some("waits for confirm or rollback".to_owned());
+                outcome = Some(UNCONFIRMED.to_owned());
             }
             Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_) => {}
         }

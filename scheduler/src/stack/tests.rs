@@ -152,7 +152,7 @@ async fn what_is_wanted_runs_is_replaced_and_goes_back_to_the_same_containers() 
     kept.starter.touch_stack(&shop());
     kept.becomes("done").await;
     assert_eq!(played.names().len(), 1);
-    placer.command_stack(&shop(), &Command::Remove, &Subject::own(), clock).await.unwrap();
+    placer.command_stack(&shop(), &Command::Remove { volumes: false }, &Subject::own(), clock).await.unwrap();
     kept.starter.touch_stack(&shop());
     let gone = async {
         while kept.starter.view_stack(&shop()).is_ok() {

@@ -5,6 +5,7 @@ use stacks::Service;
 
 use crate::ledger::stack::StackUnit;
 use crate::place::invalid::Invalid;
+use crate::place::request::volume::named_volume;
 use crate::place::request::{GLOBAL_LABEL, Request};
 use crate::subject::Subject;
 
@@ -122,12 +123,7 @@ fn renamed(sidekick: &Value, old: &str, new: &Text) -> Value {
 pub(crate) fn is_pinned(service: &Service) -> bool {
     let sidekicks = service.request.list("sidekicks").iter().filter_map(Value::as_map);
     let volumes = std::iter::once(&service.request).chain(sidekicks).flat_map(|map| map.list("volumes"));
-    // Folders begin with a slash or a drive, and a path alone is a volume without a name.
-    let is_named = |volume: &str| {
-        let (source, target) = volume.split_once(':').unwrap_or(("", volume));
-        source.len() > 1 && !source.starts_with(['/', '\\']) && !target.is_empty()
-    };
-    volumes.filter_map(Value::as_str).any(is_named)
+    volumes.filter_map(Value::as_str).any(|volume| named_volume(volume).is_some())
 }
 
 #[cfg(test)]

@@ -168,6 +168,10 @@ fn state_of(seen: &Seen, memory: &StackMemory, services: &[ServiceView]) -> (&'s
     let outcome = seen.record.history.last().map(|revision| revision.outcome.to_string()).unwrap_or_default();
     if stack.removing {
         let left = &seen.world.units;
+        if stack.volumes && left.is_empty() && !memory.volumes_left.is_empty() {
+            let why = memory.volumes_left.join("; ");
+            return ("stuck", format!("{why}; `scheduler down {}` without --volumes leaves what is left", stack.name));
+        }
         let detail = if are_away(left) {
             let ids: Vec<&str> = left.iter().take(3).map(|unit| &*unit.id).collect();
             let ids = ids.join(", ");

@@ -64,6 +64,7 @@ impl StartJob {
                 send_progress(progress, Progress::new(replica, &held.name, status));
             };
             say("creating");
+            self.make_volumes(&docker, request, at, ledger.as_deref()).await;
             let mut pulled = false;
             let mut retries = Retries::new();
             let (id, began) = loop {

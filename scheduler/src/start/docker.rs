@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerCreateBody, CreateImageInfo};
+use bollard::models::{ContainerCreateBody, CreateImageInfo, VolumeCreateRequest};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
-    LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+    ListVolumesOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+    StartContainerOptions, StopContainerOptionsBuilder,
 };
 use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard, InImage, is_given};
 use futures_util::StreamExt;
@@ -323,6 +324,57 @@ impl DockerEngine {
         let options = RemoveContainerOptionsBuilder::default().force(force).v(true).build();
         let removed =
             self.ask(START_TIME, |docker| async move { docker.remove_container(container, Some(options)).await });
+        match self.watched(removed).await {
+            Err(EngineError::Absent(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes a volume with these labels; one that is there already stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn make_volume(
+        &self,
+        name: &str,
+        driver: Option<&str>,
+        labels: &[(&str, &str)],
+    ) -> Result<(), EngineError> {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let request = VolumeCreateRequest {
+            name: Some(name.to_owned()),
+            driver: driver.map(ToOwned::to_owned),
+            labels: Some(labels),
+            ..VolumeCreateRequest::default()
+        };
+        let made = self.ask(START_TIME, |docker| async move { docker.create_volume(request).await });
+        self.watched(made).await.map(drop)
+    }
+
+    /// The names of volumes that have all these labels.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn volumes_with(&self, labels: &[(&str, &str)]) -> Result<Vec<Text>, EngineError> {
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let filters = HashMap::from([("label", labels)]);
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let found = self.ask(ASK_TIME, |docker| async move { docker.list_volumes(Some(options)).await }).await?;
+        let mut names: Vec<Text> = found.volumes.unwrap_or_default().into_iter().map(|one| one.name.into()).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Removes a volume; that there is none is no error.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said; [`EngineError::Conflict`] while a container has it.
+    pub(crate) async fn remove_volume(&self, name: &str) -> Result<(), EngineError> {
+        let none = None::<RemoveVolumeOptions>;
+        let removed = self.ask(START_TIME, |docker| async move { docker.remove_volume(name, none).await });
         match self.watched(removed).await {
             Err(EngineError::Absent(_)) => Ok(()),
             other => other,

@@ -7,7 +7,7 @@ use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, up
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::volumes::{named, volume_driver, volumes};
+use crate::cli::compose::volumes::{external, named, volume_driver, volumes};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
@@ -181,7 +181,10 @@ impl Compose<'_> {
         self.check_labels(service, &labels);
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
-        put("volumes", Some(named(&volumes(service)?, &self.stack, &self.volumes.of_units)));
+        let mounts = volumes(service)?;
+        // Only stacks have volumes of their own.
+        put("external_volumes", self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten());
+        put("volumes", Some(named(&mounts, &self.stack, &self.volumes.of_units)));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
         match network(service)? {
             Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),

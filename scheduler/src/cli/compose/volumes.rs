@@ -5,6 +5,7 @@ use model::{Map, Text, Value};
 use crate::cli::compose::section::{Section, unsupported};
 use crate::cli::compose::service::truth;
 use crate::place::invalid::Invalid;
+use crate::place::request::volume::named_volume;
 use crate::stack::unit::INDEX;
 
 /// What a file says of volumes with names.
@@ -14,6 +15,8 @@ pub(super) struct Described {
     pub(super) drivers: Vec<(Text, Text)>,
     /// Those that each unit has one of.
     pub(super) of_units: Vec<Text>,
+    /// Those that others have made, and keep.
+    pub(super) external: Vec<Text>,
 }
 
 /// The volumes that the file describes.
@@ -38,11 +41,44 @@ pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Descri
         if volume.text("name")?.is_some_and(|own| own != *name) {
             return Err(unsupported(volume.at("name"), &[name]));
         }
+        if is_external(name, &volume)? {
+            if described.of_units.contains(name) {
+                let problem = "given with external";
+                return Err(Invalid::new(
+                    volume.at("per_container"),
+                    problem,
+                    "one of them: each unit's own is made here",
+                ));
+            }
+            described.external.push(name.clone());
+        }
         if let Some(driver) = volume.text("driver")?.filter(|driver| !matches!(&**driver, "" | "local")) {
             described.drivers.push((name.clone(), driver));
         }
     }
     Ok(described)
+}
+
+/// Whether others have made a volume: `true`, or a map with its name.
+fn is_external(name: &Text, volume: &Section<'_>) -> Result<bool, Invalid> {
+    if !matches!(volume.get("external"), Some(Value::Map(_))) {
+        return Ok(truth(volume, "external")?.is_some());
+    }
+    let Some(external) = volume.below("external")? else { return Ok(true) };
+    external.only(&["name"])?;
+    match external.text("name")? {
+        Some(own) if own != *name => Err(unsupported(external.at("name"), &[name])),
+        _ => Ok(true),
+    }
+}
+
+/// The names among the volumes of a service that others have made.
+pub(super) fn external(volumes: &Value, all: &[Text]) -> Option<Value> {
+    let names = volumes.as_list().unwrap_or_default().iter().filter_map(|volume| named_volume(volume.as_str()?));
+    let mut names: Vec<&str> = names.filter(|name| all.iter().any(|own| **own == **name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    (!names.is_empty()).then(|| Value::list(names.into_iter().map(Value::text)))
 }
 
 /// Networks with names: they have to be on the engines already.

@@ -2,13 +2,33 @@
 
 use clap::Args;
 use hyper::Method;
+use process::table::table;
 use serde_json::{Map, Value, json};
 
 use crate::cli::client::Ask;
 use crate::cli::stack::{Waiting, follow, path_of};
-use crate::cli::{Failure, Outcome, client};
+use crate::cli::terminal::{print, print_json};
+use crate::cli::{Failure, Outcome, client, fine, list, row, word};
+use crate::place::request::limits::ID_MAX;
 
-/// The arguments of `down`, `resume` and `confirm`.
+/// `down`.
+#[derive(Args, Debug)]
+pub struct Down {
+    /// Name of the stack
+    stack: String,
+    /// Also remove the volumes that were made for it; those that are external or somebody else's stay
+    #[arg(long)]
+    volumes: bool,
+    /// Show what would be removed, and remove nothing
+    #[arg(long, conflicts_with_all = ["detach", "timeout"])]
+    dry_run: bool,
+    #[command(flatten)]
+    waiting: Waiting,
+    #[command(flatten)]
+    pub(in crate::cli) ask: Ask,
+}
+
+/// The arguments of `resume` and `confirm`.
 #[derive(Args, Debug)]
 pub struct OneStack {
     /// Name of the stack
@@ -52,6 +72,38 @@ pub struct Pause {
     stack: String,
     #[command(flatten)]
     pub(in crate::cli) ask: Ask,
+}
+
+impl Down {
+    pub(in crate::cli) async fn run(self) -> Outcome {
+        let client = client(&self.ask)?;
+        let volumes = format!("?volumes={}", self.volumes);
+        if !self.dry_run {
+            let path = path_of(&self.stack, if self.volumes { &volumes } else { "" });
+            return follow(&client, (Method::DELETE, path), None, &self.ask, &self.waiting).await;
+        }
+        let answer =
+            client.ask(Method::DELETE, &path_of(&self.stack, &(volumes + "&dry_run=true")), None, |_| {}).await;
+        let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
+        if self.ask.json {
+            print_json(&answer);
+            return Ok(true);
+        }
+        let mut rows = vec![row(["KIND", "NAME", "HOST", "WHAT"])];
+        for unit in list(&answer["units"]) {
+            rows.push(row(["unit", &word(&unit["id"]), unit["host"].as_str().unwrap_or("-"), "removed"]));
+        }
+        for volume in list(&answer["volumes"]) {
+            let what = if volume["removed"] == true { "removed" } else { "stays: --volumes removes it" };
+            rows.push(row(["volume", &word(&volume["name"]), &word(&volume["host"]), what]));
+        }
+        for host in list(&answer["unknown"]) {
+            let what = format!("not known: {}", host["error"].as_str().unwrap_or_default());
+            rows.push(row(["volume", "-", &word(&host["host"]), &what]));
+        }
+        print(&table(&rows, ID_MAX));
+        Ok(true)
+    }
 }
 
 impl OneStack {

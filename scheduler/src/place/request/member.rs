@@ -89,6 +89,8 @@ pub(crate) struct RunOptions {
     pub(crate) user: Option<Text>,
     /// Folders and volumes, as in `docker run --volume`.
     pub(crate) volumes: Vec<Text>,
+    /// Those of the volumes with names that are none of its stack.
+    pub(crate) external_volumes: Vec<Text>,
     /// Where it runs.
     pub(crate) working_dir: Option<Text>,
 }
@@ -111,6 +113,7 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "engine",
     "entrypoint",
     "environment",
+    "external_volumes",
     "hostname",
     "image",
     "labels",
@@ -229,6 +232,7 @@ impl<'a> Fields<'a> {
             tty: self.truth("tty")?,
             user: self.text("user")?,
             volumes: self.volumes()?,
+            external_volumes: self.texts("external_volumes")?,
             working_dir: self.text("working_dir")?,
         })
     }

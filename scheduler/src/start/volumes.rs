@@ -1,0 +1,63 @@
+//! Volumes with names that units of stacks have: made with labels that say whose they are.
+//!
+//! An engine makes a volume that a container names, and puts no label on it. So that a stack can be removed with its volumes, and
+//! with no others, the scheduler makes them before the container: what has its labels was made by it for this stack. One that
+//! is there already gets none.
+
+use model::Text;
+use tracing::warn;
+
+use crate::place::request::Request;
+use crate::place::request::member::Member;
+use crate::place::request::volume::named_volume;
+use crate::stack::unit::STACK_LABEL;
+use crate::start::docker::{DockerEngine, LEDGER_LABEL};
+use crate::start::job::StartJob;
+
+/// The setting that names the driver of all volumes of a container.
+const VOLUME_DRIVER: &str = "VolumeDriver";
+
+impl StartJob {
+    /// Has an engine make the volumes of a container of a stack that are not there yet.
+    ///
+    /// What fails is no error yet: the engine makes them for the container too, or says why not.
+    pub(super) async fn make_volumes(&self, docker: &DockerEngine, request: &Request, at: usize, ledger: Option<&str>) {
+        let (Some(unit), Some(ledger)) = (&request.unit, ledger) else { return };
+        let member = &request.members[at];
+        let settings = member.run.engine.as_json();
+        let driver = settings[VOLUME_DRIVER].as_str();
+        for name in own_volumes(member) {
+            if let Err(error) = docker.make_volume(name, driver, &labels(&unit.stack, ledger)).await {
+                warn!(id = %self.id, volume = name, %error, "a volume has no label of its stack: it will not be removed with it");
+            }
+        }
+    }
+}
+
+/// The labels of a stack's volumes. No image can bring them.
+pub(crate) fn labels<'a>(stack: &'a str, ledger: &'a str) -> [(&'a str, &'a str); 2] {
+    [(STACK_LABEL, stack), (LEDGER_LABEL, ledger)]
+}
+
+/// The names of volumes that are made for a container, each once.
+fn own_volumes(member: &Member) -> Vec<&str> {
+    let is_external = |name: &str| member.run.external_volumes.iter().any(|own: &Text| **own == *name);
+    let mut names: Vec<&str> = member.run.volumes.iter().filter_map(|volume| named_volume(volume)).collect();
+    names.retain(|name| !is_external(name));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_external_and_what_is_no_volume_is_not_made() {
+        let request = serde_json::json!({ "image": "i", "external_volumes": ["theirs"],
+            "volumes": ["data:/a", "data:/b:ro", "theirs:/c", "/srv:/d", "C:\\srv:C:\\e", "/f", "log:/g"] });
+        let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
+        assert_eq!(own_volumes(&request.members[0]), ["data", "log"]);
+    }
+}

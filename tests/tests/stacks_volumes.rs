@@ -1,0 +1,114 @@
+//! `scheduler down --volumes` on two real engines: what was made for the stack is removed, and nothing else.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::docker_hosts::DockerHosts;
+use tests::stacked::Stacked;
+use tests::{Launch, eventually};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// A stack with volumes of its own, with one for each unit, and with such as others have made.
+const SHOP: &str = "name: shop
+services:
+  db:
+    image: box
+    command: [/bin/busybox, sh, -c, 'trap exit TERM; echo data > /data/file; sleep 1000 & wait']
+    stop_grace_period: 2s
+    volumes: ['data:/data', 'each:/each', 'theirs:/theirs', 'before:/before', '/without']
+    deploy: {replicas: 2, update_config: {monitor: 1s}}
+volumes: {data: {}, each: {per_container: true}, theirs: {external: true}, before: {}}
+";
+
+const POLICY: &str = "default: {volumes: [data, 'shop-*', theirs, before]}\n";
+
+#[test]
+fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
+    let Some(mut world) = Stacked::start(2) else { return };
+    for engine in &world.hosts.engines {
+        // Neither is the stack's: one is said to be external, the other one was there.
+        engine.docker(&["volume", "create", "theirs"]);
+        engine.docker(&["volume", "create", "before"]);
+        engine.docker(&["volume", "create", "--label", "io.berth.stack=shop", "other"]);
+    }
+    let others: BTreeSet<_> =
+        [0, 1].iter().flat_map(|host| ["theirs", "before", "other"].map(|name| (*host, name.to_owned()))).collect();
+    let file = world.file("shop.yml", SHOP);
+    world.ends(0, &["up", &file]);
+    let all = world.volumes();
+    let own: BTreeSet<_> = all.difference(&others).cloned().collect();
+    let named = |name: &str| own.iter().filter(|(_, own)| own == name).count();
+    assert_eq!((own.len(), named("shop-each-1"), named("shop-each-2")), (named("data") + 2, 1, 1), "{own:?}");
+
+    // What would go is shown, and stays.
+    let shown = world.json(&["down", "shop", "--volumes", "--dry-run"]);
+    let listed: BTreeSet<_> = (shown["volumes"].as_array().unwrap().iter())
+        .map(|volume| {
+            assert_eq!(volume["removed"], true, "{shown:#}");
+            let host = volume["host"].as_str().unwrap().strip_prefix("host-").unwrap();
+            (host.parse::<usize>().unwrap() - 1, volume["name"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    assert_eq!((listed, shown["units"].as_array().unwrap().len()), (own.clone(), 2), "{shown:#}");
+    let said = world.ends(0, &["down", "shop", "--dry-run"]);
+    assert!(said.contains("stays: --volumes removes it"), "{said}");
+    assert_eq!((world.running("shop"), world.volumes()), (2, all.clone()));
+
+    // Without the switch all stay, and the next stack of this name has them again.
+    world.ends(0, &["down", "shop"]);
+    assert_eq!((world.running("shop"), world.volumes()), (0, all.clone()));
+    world.ends(0, &["up", &file]);
+    let (host, _) = own.iter().find(|(_, name)| name == "data").unwrap().clone();
+    let user = ["--volume", "data:/data", "--label", "own=1"];
+    world.hosts.engines[host].run_box("user", &user);
+
+    // What somebody else uses is not torn away: that is said, and how to leave it.
+    let said = world.ends(1, &["down", "shop", "--volumes"]);
+    assert!(said.contains("volume data of") && said.contains("without --volumes"), "{said}");
+    let left: BTreeSet<_> = world.volumes().difference(&others).cloned().collect();
+    assert_eq!(left, [(host, "data".to_owned())].into());
+    assert_eq!(world.running("shop"), 0);
+    world.hosts.engines[host].docker(&["rm", "--force", "user"]);
+    eventually("the last one is removed too", LIMIT, || (world.volumes() == others).then_some(()));
+    eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
+}
+
+#[test]
+fn volumes_stay_that_the_policy_does_not_give_and_those_of_a_host_that_is_away() {
+    let policy = |scheduler: Launch, hosts: &DockerHosts| {
+        let path = hosts.folder().join("policy.yml");
+        std::fs::write(&path, POLICY).unwrap();
+        scheduler.with("--policy", path)
+    };
+    let Some(mut world) = Stacked::start_with(2, policy) else { return };
+    let file = world.file("shop.yml", SHOP);
+    world.ends(0, &["up", &file]);
+    // A volume with the labels of the stack that nobody may have: by its name a person would not know.
+    let inspect = ["volume", "inspect", "--format", "{{json .Labels}}", "shop-each-1"];
+    let shown = world.hosts.engines.iter().find_map(|engine| engine.try_docker(&inspect).ok()).unwrap();
+    let own: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((own.as_object().unwrap().len(), &own["io.berth.stack"]), (2, &"shop".into()), "{own}");
+    let labels = ["io.berth.stack", "io.berth.ledger"].map(|key| format!("{key}={}", own[key].as_str().unwrap()));
+    let forged = ["volume", "create", "--label", &labels[0], "--label", &labels[1], "bank"];
+    world.hosts.engines[0].docker(&forged);
+    let before = world.volumes();
+    let said = world.ends(1, &["down", "shop", "--volumes"]);
+    assert!(said.contains("volumes") && said.contains("bank"), "{said}");
+    assert_eq!((world.volumes(), world.running("shop")), (before, 2), "nothing was begun");
+    world.hosts.engines[0].docker(&["volume", "rm", "bank"]);
+
+    // An engine that says nothing: the client is not told that all is well.
+    world.hosts.engines[1].hang();
+    let said = world.ends(1, &["down", "shop", "--volumes", "--timeout", "15"]);
+    world.hosts.engines[1].go_on();
+    assert!(!said.contains("is removed"), "{said}");
+    eventually("all is removed once it is back", LIMIT * 2, || {
+        (world.running("shop") == 0 && world.volumes().iter().all(|(_, name)| name == "theirs")).then_some(())
+    });
+    eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
+}
