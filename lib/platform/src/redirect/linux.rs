@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::handover::Handed;
+
 pub(super) const REDIRECTS: bool = true;
 
 /// Before the rules that translate destinations, those of Docker among them (`NF_IP_PRI_NAT_DST` is -100).
@@ -47,10 +49,14 @@ pub(super) fn is_listened_on(address: SocketAddr) -> bool {
 /// The socket that owns the table.
 #[derive(Debug)]
 pub(super) struct Rules {
-    _owner: Socket,
+    owner: Socket,
 }
 
 impl Rules {
+    pub(super) fn hand_on(&self, name: &str, handed: &mut Handed) -> io::Result<()> {
+        handed.add(name, &self.owner)
+    }
+
     pub(super) fn install(address: Ipv4Addr, from: u16, to: u16) -> io::Result<Self> {
         let netlink = Some(Protocol::from(libc::NETLINK_NETFILTER));
         let owner = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, netlink)?;
@@ -68,7 +74,7 @@ impl Rules {
                 // A table of this name is another process's, or the right is missing.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EEXIST)) && number < TABLES_MAX => {}
-                answer => return answer.map(|()| Self { _owner: owner }),
+                answer => return answer.map(|()| Self { owner }),
             }
         }
     }
