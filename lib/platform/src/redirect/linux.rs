@@ -80,14 +80,15 @@ impl Rules {
     }
 }
 
-/// What the kernel said of a batch.
+/// What the kernel said of a batch: all of it is read, or the rest would count as said of the next one.
 fn answer(socket: &Socket) -> io::Result<()> {
     let mut done = Err(io::Error::other("nftables gave no answer"));
+    let mut wrong = None;
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let length = match (&*socket).read(&mut buffer) {
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return wrong.map_or(done, Err),
             Err(error) => return Err(error),
         };
         let mut rest = &buffer[..length];
@@ -95,7 +96,7 @@ fn answer(socket: &Socket) -> io::Result<()> {
             match code {
                 Some(0) => done = Ok(()),
                 // The kernel says what was wrong first.
-                Some(code) => return Err(io::Error::from_raw_os_error(-code)),
+                Some(code) => _ = wrong.get_or_insert_with(|| io::Error::from_raw_os_error(-code)),
                 None => {}
             }
             rest = next;
