@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tests::battery::is_long;
 use tests::cluster::{ClusterFolder, shop_text};
 use tests::load::{ADDRESS, Askers, Counts, NAME, ask_http, ask_tcp, ask_udp, at_rate};
-use tests::shared::{Exclusive, python};
+use tests::namespace::Pair;
+use tests::shared::{Exclusive, python, there};
 use tests::successors::Agent;
 use tests::wait::{millis, seconds};
 use tests::{Launch, Process, Question, binaries, eventually, fixture, http, ports, repository, skip, tell};
@@ -29,13 +30,17 @@ const BATCH: usize = 64;
 const LONG: (usize, u32, u32) = (20, 5_000, 500);
 const SHORT: (usize, u32, u32) = (3, 1_000, 50);
 
-/// Starts an agent below a manager that waits so long, as `RestartSec=` says, before it starts it again.
-fn start(folder: &ClusterFolder, launch: &Launch, pause: &str) -> Option<Agent> {
+/// The launch below a manager that waits so long, as `RestartSec=` says, before it starts the program again.
+fn managed(folder: &ClusterFolder, launch: &Launch, pause: &str) -> Option<Launch> {
     let python = python()?;
     let (manager, at) = (fixture("service_manager.py"), folder.path("."));
     let starter = [python.get_program(), manager.as_os_str(), at.as_os_str(), pause.as_ref()];
     let starter: Vec<_> = starter.iter().map(|word| word.to_str().unwrap()).collect();
-    Some(Agent::start(&launch.clone().through(&starter), &folder.path(".")))
+    Some(launch.clone().through(&starter))
+}
+
+fn start(folder: &ClusterFolder, launch: &Launch, pause: &str) -> Option<Agent> {
+    Some(Agent::start(&managed(folder, launch, pause)?, &folder.path(".")))
 }
 
 /// Kills the process, and waits for the next one.
@@ -150,6 +155,34 @@ fn what_is_not_served_any_more_is_given_up_and_what_is_stays() {
     let said = agent.started.lines_with("closed: it was handed over");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(Path::new(&folder.path("pid")).exists());
+}
+
+#[test]
+fn what_leads_to_the_port_behind_a_well_known_one_outlives_the_process_too() {
+    if !there(&[("nft", "--version"), ("dig", "-v")], "nftables bind9-dnsutils") {
+        return;
+    }
+    let Some(pair) = Pair::try_new("10.42.0.7") else { return };
+    let folder = ClusterFolder::new(shop_text());
+    let launch = Launch::agent(&folder.file()).with("--metadata", "169.254.169.250:80").with("--ui", "none");
+    let launch = launch.with("--dns", "169.254.169.251:53").flag("--add-address").with("--interface", "cable0");
+    let launch = launch.with("--state-dir", folder.path("state")).in_namespace(&pair.host);
+    // Long enough to be asked meanwhile.
+    let pid = folder.path("pid");
+    let Some(launch) = managed(&folder, &launch.with("--pid-file", &pid), "500") else { return };
+    let mut agent = Agent { started: launch.start(), pid };
+    agent.started.address_of("scheduler");
+    let tables = || pair.on_host(&["nft", "list", "tables"]);
+    let ask = || {
+        let dig = ["dig", "+short", "+tries=1", "+time=9", "@169.254.169.251", "db.data.rancher.internal"];
+        pair.in_container(&dig).trim().to_owned()
+    };
+    assert_eq!((ask().as_str(), tables().lines().count()), ("127.42.2.21", 2), "{}", tables());
+    for turn in 0..3 {
+        agent.signal("KILL");
+        assert_eq!(ask(), "127.42.2.21", "in turn {turn}");
+        eventually("each table is there once", LIMIT, || (tables().lines().count() == 2).then_some(()));
+    }
 }
 
 /// What of the packages' unit is about the process's life, and not about what it may do.
