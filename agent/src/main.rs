@@ -12,6 +12,7 @@ mod page;
 mod prune;
 mod separate;
 mod service;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -50,6 +51,7 @@ enum Command {
     Doctor(doctor::Doctor),
     Join(enroll::Join),
     Leave(leave::Leave),
+    Upgrade(upgrade::Upgrade),
     EngineProxy(engine_proxy::EngineProxy),
     Cluster(enroll::Cluster),
     Invite(enroll::Invite),
@@ -192,6 +194,7 @@ fn main() -> ExitCode {
         Command::Prune(prune) => return prune.run(),
         Command::Health(health) => return health.run(ADMIN_PORTS[0]),
         Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
+        Command::Upgrade(upgrade) => return upgrade.run(ADMIN_PORTS[0]),
         Command::EngineProxy(proxy) => return launch(&proxy.process.clone(), |launch| proxy.serve(launch)),
         Command::Join(join) => return join.run(),
         Command::Cluster(cluster) => return cluster.run(),

@@ -22,6 +22,7 @@ pub mod followed;
 pub mod follower;
 pub mod http;
 pub mod installed;
+pub mod load;
 pub mod namespace;
 pub mod ports;
 pub mod powershell;
@@ -37,6 +38,7 @@ pub mod service;
 pub mod shared;
 pub mod stacked;
 pub mod storm;
+pub mod successors;
 pub mod wait;
 
 pub use companion::Companion;

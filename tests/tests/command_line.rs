@@ -276,11 +276,15 @@ fn an_agent_greets_with_what_is_wrong_instead_of_what_it_does_not_serve() {
     assert!(greeting(&shop()).starts_with("Berth serves the file "));
 }
 
+/// Of no file.
+const DIGEST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 #[test]
 fn a_service_that_does_not_answer_is_told_with_the_way_out() {
     let nobody = format!("127.0.0.1:{}", tests::ports::free());
     for (executable, words) in [
         (Executable::Agent, &["healthcheck"][..]),
+        (Executable::Agent, &["upgrade", "agent", "--sha256", DIGEST]),
         (Executable::Dns, &["healthcheck"]),
         (Executable::Dns, &["query", "web"]),
     ] {
@@ -292,6 +296,9 @@ fn a_service_that_does_not_answer_is_told_with_the_way_out() {
         }
         assert!(!told.contains("client error"), "{told}");
     }
+    let evacuate = Launch::bare(Executable::Agent).word("evacuate").word("a").flag("--dead").flag("--dry-run");
+    let ended = evacuate.with("--server", &nobody).run();
+    assert!(ended.code == Some(1) && ended.errors.contains("is it running? (--server"), "{ended:?}");
 }
 
 #[test]

@@ -150,6 +150,41 @@ impl World {
         self.hosts.engines[host].docker(&["rm", "--force", "own"]);
     }
 
+    /// A host of two leaves: its units run on the other one before they are stopped here, and what no stack has is stopped if that is said.
+    fn leave(&mut self, host: usize) {
+        self.hosts.engines[host].run_box("own", &[]);
+        let there = |world: &Self, host: usize| world.containers(false).iter().filter(|(own, ..)| *own == host).count();
+        let before = there(self, host);
+        assert!(before > 0);
+        let socket = format!("unix://{}", self.hosts.engines[host].socket().display());
+        let leave = |world: &Self, words: &[&str]| {
+            let launch = Launch::bare(Executable::Agent).word("leave").env("DOCKER_HOST", &socket);
+            words.iter().fold(launch, Launch::word).in_namespace(&world.hosts.switch.hosts[host])
+        };
+        let refused = eventually("its agent knows what runs there", LIMIT, || {
+            Some(leave(self, &[]).run()).filter(|ended| ended.errors.contains("placed by no scheduler: own"))
+        });
+        assert!(refused.code == Some(1) && refused.errors.contains("--force-unmanaged"), "{}", refused.errors);
+        assert_eq!(there(self, host), before);
+        let fewest = std::thread::scope(|scope| {
+            let leaving = leave(self, &["--force-unmanaged"]);
+            let leaving = scope.spawn(move || leaving.run());
+            let mut fewest = usize::MAX;
+            while !leaving.is_finished() {
+                fewest = fewest.min(self.running_units().len());
+            }
+            let left = leaving.join().unwrap();
+            assert!(left.code == Some(0) && left.output.contains("has left the cluster"), "{left:?}");
+            assert!(left.errors.contains("units of stacks left") && left.errors.contains("stopping own"), "{left:?}");
+            fewest
+        });
+        assert_eq!((there(self, host), there(self, 1 - host), fewest), (0, 4, 4));
+        let shown = self.hosts.engines[host].docker(&["ps", "--quiet"]);
+        assert!(shown.trim().is_empty(), "own is stopped: {shown}");
+        let mut agent = self.agents[host].take().unwrap();
+        assert_eq!(agent.ended(LIMIT).code(), Some(0), "{}", agent.log());
+    }
+
     /// A network of that name on each host, whose addresses all hosts reach.
     fn join(&self) {
         for (host, engine) in self.hosts.engines.iter().enumerate() {
@@ -307,11 +342,12 @@ fn a_stack_is_brought_up_updated_and_taken_down_while_schedulers_die() {
     world.becomes(0, "done");
 
     world.drain(1);
+    world.leave(0);
 
     let down = world.ask(1, &["down", "shop"]);
     assert!(down.code == Some(0) && down.errors.contains("shop is removed"), "{}{}", down.output, down.errors);
     assert!(world.containers(true).is_empty(), "{:?}", world.containers(true));
-    assert_eq!(world.ask(0, &["stacks", "shop"]).code, Some(1));
+    assert_eq!(world.ask(1, &["stacks", "shop"]).code, Some(1));
 }
 
 #[test]

@@ -30,6 +30,6 @@ pub(crate) use join::Join;
 pub(crate) use label::Label;
 pub(crate) use names::{host_name, invitation_key, invitations_with_user, revoke, void};
 pub(crate) use operator::Operator;
-pub(crate) use outcome::{finish, now, seconds, written};
+pub(crate) use outcome::{finish, named, now, progress, seconds, written};
 pub(crate) use remove::Remove;
 pub(crate) use rotate::{HostExchange, Rotate, on_the_way};

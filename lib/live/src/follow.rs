@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::assemble::{Assembly, Local};
 use crate::config::{Engine, Options, Origin};
+use crate::drain::Drain;
 use crate::etcd::{Identity, Publishing};
 use crate::host::HostDocument;
 use crate::leave::LeaveRequests;
@@ -56,6 +57,8 @@ pub(crate) struct FollowContext {
     pub(crate) readiness: Arc<Readiness>,
     /// Asks this host to leave the others' answers for good.
     pub(crate) leaving: LeaveRequests,
+    /// Whether units of stacks are to run elsewhere before.
+    pub(crate) drain: Drain,
     /// What is counted.
     pub(crate) metrics: Metrics,
     /// Cancelled when no other process publishes in the place of this one.
@@ -75,7 +78,7 @@ pub(crate) fn follow(
     certificates: Option<&Path>,
     context: FollowContext,
 ) -> Result<Following, FollowError> {
-    let FollowContext { state, readiness, leaving, metrics, alone } = context;
+    let FollowContext { state, readiness, leaving, drain, metrics, alone } = context;
     let engine = match (&origin, &options.docker.engine) {
         (Origin::Source(_), Some(_)) => return Err(FollowError::Both),
         (Origin::Source(source), None) => return Ok(source::follow(source.clone(), state, readiness)?),
@@ -97,6 +100,11 @@ pub(crate) fn follow(
                 laid
             }
         });
+        // Without etcd there is no other host.
+        if let (Origin::Etcd(_), Some(documents)) = (&origin, &mut local) {
+            let laid = Arc::new(Store::new(HostDocument::default()));
+            tasks.spawn(drain.lay(std::mem::replace(documents, laid.clone()), laid));
+        }
         let (reload, requests) = Reload::channel();
         reloads.push(reload);
         // Without etcd the snapshot on disk has all of it.

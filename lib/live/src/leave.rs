@@ -17,8 +17,19 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::drain::Drain;
+
 /// The page on which a host is asked to leave.
 pub const PATH: &str = "/v1/leave";
+
+/// The page that says what runs on this host, and has units of stacks run elsewhere. An agent of an earlier version has none, instead of
+/// leaving at once.
+pub const DRAIN_PATH: &str = "/v1/leave/drain";
+
+/// By these labels schedulers mark what they have placed, and of that the units of stacks. They are for this report alone: what is moved
+/// they know themselves.
+const PLACED_LABEL: &str = "io.berth.request";
+const STACK_LABEL: &str = "io.berth.stack";
 
 /// Name of the file in the state directory with the token that a request needs.
 pub const TOKEN_FILE: &str = "leave.token";
@@ -83,6 +94,7 @@ pub(crate) async fn next(requests: &mut LeaveRequests) -> Reply {
 #[derive(Clone)]
 struct Leaving {
     leave: Option<(Leave, Arc<Token>)>,
+    drain: Drain,
     snapshots: Arc<Store<Snapshot>>,
     stop: CancellationToken,
 }
@@ -94,10 +106,23 @@ struct Parameters {
     now: bool,
 }
 
-/// Adds the page `POST /v1/leave` to the admin pages; `leave` is `None` where this host publishes nothing.
-pub(crate) fn add_page(launch: &mut Launch, leave: Option<(Leave, Token)>, snapshots: Arc<Store<Snapshot>>) {
+#[derive(Deserialize)]
+struct DrainParameters {
+    /// Whether units are to leave, or it is only asked which there are.
+    #[serde(default)]
+    begin: bool,
+}
+
+/// Adds the pages `POST /v1/leave` and `POST /v1/leave/drain` to the admin pages; `leave` is `None` where this host publishes nothing.
+pub(crate) fn add_page(
+    launch: &mut Launch,
+    leave: Option<(Leave, Token)>,
+    drain: Drain,
+    snapshots: Arc<Store<Snapshot>>,
+) {
     let (stop, leave) = (launch.stop.clone(), leave.map(|(leave, token)| (leave, Arc::new(token))));
-    launch.add_pages(Router::new().route(PATH, post(page)).with_state(Leaving { leave, snapshots, stop }));
+    let router = Router::new().route(PATH, post(page)).route(DRAIN_PATH, post(drain_page));
+    launch.add_pages(router.with_state(Leaving { leave, drain, snapshots, stop }));
 }
 
 /// The response to a request that may not have this done. Any user of this machine, and any container on its network, reaches
@@ -116,15 +141,76 @@ fn refusal(token: &Token, headers: &HeaderMap) -> Option<Response> {
     }
 }
 
+/// Said where this host publishes nothing.
+const NOTHING_TO_LEAVE: &str =
+    "this host publishes nothing in etcd, so there is nothing to leave: just stop the process\n";
+
+/// What runs on this host; has units of stacks run elsewhere, if that is wanted.
+async fn drain_page(
+    State(Leaving { leave, drain, snapshots, .. }): State<Leaving>,
+    Query(DrainParameters { begin }): Query<DrainParameters>,
+    headers: HeaderMap,
+) -> Response {
+    let Some((_, token)) = leave else { return (StatusCode::CONFLICT, NOTHING_TO_LEAVE).into_response() };
+    if let Some(refusal) = refusal(&token, &headers) {
+        return refusal;
+    }
+    if begin {
+        drain.want();
+    }
+    Json(What::on(&snapshots.load()).json()).into_response()
+}
+
+/// What runs on a host, by the names of the containers.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct What {
+    host: String,
+    /// Units of stacks.
+    units: Vec<String>,
+    /// Placed without a stack.
+    placed: Vec<String>,
+    /// Placed by no scheduler.
+    others: Vec<String>,
+}
+
+impl What {
+    fn on(snapshot: &Snapshot) -> Self {
+        let mut what = Self::default();
+        let Some(host) = &snapshot.local_host else { return what };
+        what.host = host.name().map(ToString::to_string).unwrap_or_default();
+        for container in snapshot.containers.values().filter(|container| container.host_uuid() == Some(host.uuid())) {
+            // One that was told to stop is there until it has ended.
+            if !matches!(container.state(), "running" | "restarting" | "stopping") {
+                continue;
+            }
+            let has = |label: &str| container.labels().is_some_and(|labels| labels.get(label).is_some());
+            let name = container.name().map(ToString::to_string).unwrap_or_default();
+            let kind = if has(STACK_LABEL) {
+                &mut what.units
+            } else if has(PLACED_LABEL) {
+                &mut what.placed
+            } else {
+                &mut what.others
+            };
+            kind.push(name);
+        }
+        for names in [&mut what.units, &mut what.placed, &mut what.others] {
+            names.sort();
+        }
+        what
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({ "host": self.host, "units": self.units, "placed": self.placed, "others": self.others })
+    }
+}
+
 async fn page(
-    State(Leaving { leave, snapshots, stop }): State<Leaving>,
+    State(Leaving { leave, snapshots, stop, .. }): State<Leaving>,
     Query(parameters): Query<Parameters>,
     headers: HeaderMap,
 ) -> Response {
-    let Some((leave, token)) = leave else {
-        let text = "this host publishes nothing in etcd, so there is nothing to leave: just stop the process\n";
-        return (StatusCode::NOT_FOUND, text).into_response();
-    };
+    let Some((leave, token)) = leave else { return (StatusCode::NOT_FOUND, NOTHING_TO_LEAVE).into_response() };
     match refusal(&token, &headers) {
         Some(refusal) => refusal,
         None => answered(leave, &snapshots, &stop, &parameters).await.into_response(),

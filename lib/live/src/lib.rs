@@ -6,6 +6,7 @@
 mod assemble;
 pub mod config;
 pub mod docker;
+mod drain;
 pub mod etcd;
 pub mod follow;
 mod host;

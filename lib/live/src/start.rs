@@ -9,6 +9,7 @@ use source::{Reload, Source, Store};
 use tracing::info;
 
 use crate::config::{Engine, Options, Origin};
+use crate::drain::Drain;
 use crate::follow::{FollowContext, follow};
 use crate::leave::{self, Leave};
 use crate::metrics::Metrics;
@@ -51,9 +52,10 @@ impl Options {
         metrics.register(&mut launch.registry);
         let live_clients = self.engine(&origin).is_some();
         let publishes = matches!((&origin, &self.docker.engine), (Origin::Etcd(_), Some(_)));
-        let (leave, leaving) = Leave::channel();
+        let ((leave, leaving), drain) = (Leave::channel(), Drain::default());
         let (readiness, alone) = (launch.readiness.clone(), launch.alone.clone());
-        let surroundings = FollowContext { state: state.open()?, readiness, leaving, metrics, alone };
+        let surroundings =
+            FollowContext { state: state.open()?, readiness, leaving, drain: drain.clone(), metrics, alone };
         let folder = surroundings.state.as_ref().map(|state| state.folder().to_owned());
         let following = follow(origin, self, certificates, surroundings)?;
         let followed = launch.adopt(following);
@@ -62,7 +64,7 @@ impl Options {
         }
         // Only what publishes this host needs a token, so nothing else makes the file.
         let leave = publishes.then(|| (leave, process::token::own(folder.as_deref(), leave::TOKEN_FILE)));
-        leave::add_page(launch, leave, followed.0.clone());
+        leave::add_page(launch, leave, drain, followed.0.clone());
         Ok(followed)
     }
 }

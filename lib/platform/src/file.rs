@@ -182,7 +182,7 @@ pub fn replace_private(path: &Path, contents: &[u8]) -> io::Result<File> {
 }
 
 /// Makes the name of a file survive a loss of power; Windows has no call for that.
-fn sync_folder_of(path: &Path) -> io::Result<()> {
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     system::sync_directory(folder.unwrap_or_else(|| Path::new(".")))
 }

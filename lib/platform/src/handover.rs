@@ -3,11 +3,15 @@
 //! The successor is a child that gets its sockets as systemd hands them over: the variables `LISTEN_FDS` and
 //! `LISTEN_FDNAMES`, and descriptors from 3 on. Beside them there is a link: the successor says on it that it serves, or why
 //! it does not, and learns by its end that the predecessor is gone. Sockets of systemd itself are taken in the same way, then
-//! there is no predecessor. Linux only: elsewhere nothing is ever handed over.
+//! there is no predecessor: those of its socket units, and those that a process of the service before has had it
+//! [keep](Handed::keep). Linux only: elsewhere nothing is ever handed over.
 
 #[cfg_attr(target_os = "linux", path = "handover/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "handover/other.rs")]
 mod system;
+
+#[cfg(target_os = "linux")]
+mod store;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -37,6 +41,11 @@ impl Inherited {
         system::take().unwrap_or_default()
     }
 
+    /// Whether nothing was handed over.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
     /// The process that serves on the same sockets, if it is one that this process is to take the place of.
     pub fn predecessor(&self) -> Option<Predecessor> {
         self.predecessor.clone()
@@ -58,12 +67,9 @@ impl Inherited {
     }
 
     /// Closes what was not taken, since nothing is configured to be served there; gives the names and addresses.
-    pub fn close(&mut self) -> Vec<String> {
-        let name = |(name, socket): (String, Socket)| {
-            let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-            address.map_or_else(|| name.clone(), |address| format!("{name} {address}"))
-        };
-        self.sockets.drain(..).map(name).collect()
+    pub fn close(&mut self) -> Vec<(String, Option<SocketAddr>)> {
+        let address = |socket: &Socket| socket.local_addr().ok().and_then(|address| address.as_socket());
+        self.sockets.drain(..).map(|(name, socket)| (name, address(&socket))).collect()
     }
 
     fn position(&self, name: &str, address: SocketAddr, kind: Type) -> Option<usize> {
@@ -146,6 +152,12 @@ impl Handed {
         self.sockets.retain(|(known, _)| known != name);
     }
 
+    /// Has the manager of services keep these, so that they outlive this process however it ends, and hand them to the next one of the
+    /// service; what it has kept under the names of `forgotten` it closes before. Does nothing without such a manager.
+    pub fn keep(&self, forgotten: &[String]) {
+        system::keep(&self.sockets, forgotten);
+    }
+
     /// Closes all handles.
     pub fn clear(&mut self) {
         self.sockets.clear();
@@ -211,7 +223,7 @@ mod tests {
         assert!(sockets.datagram_sockets("dns-tcp", address).is_empty());
         assert!(sockets.listener("dns-tcp", ([127, 0, 0, 2], address.port()).into()).is_none());
         assert!(sockets.listener("dns-tcp", ([127, 0, 0, 1], 1).into()).is_none());
-        assert_eq!(sockets.close(), [format!("dns-tcp {address}")]);
+        assert_eq!(sockets.close(), [("dns-tcp".to_owned(), Some(address))]);
         // It is free again.
         let _alone = crate::programs::none_starts();
         crate::socket::tcp_listener(address).unwrap();

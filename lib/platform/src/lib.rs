@@ -11,6 +11,7 @@ pub mod batch;
 pub mod cloud;
 pub mod console;
 pub mod engine;
+pub mod executable;
 pub mod family;
 pub mod file;
 pub mod handover;

@@ -15,6 +15,8 @@ mod system;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::handover::Handed;
+
 /// How far the port that is bound is from the one that clients use.
 ///
 /// Both are below 512: only the privileged bind there, and programs that take any privileged port begin at 512 (RPC,
@@ -56,7 +58,7 @@ impl From<SocketAddr> for Place {
 #[derive(Debug)]
 pub struct Redirect {
     place: Place,
-    _rules: system::Rules,
+    rules: system::Rules,
 }
 
 impl Redirect {
@@ -76,7 +78,17 @@ impl Redirect {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "a program listens on exactly this address"));
         }
         let rules = system::Rules::install(ip, address.port(), bound.port())?;
-        Ok(Some(Self { place: Place { bound, reached: address }, _rules: rules }))
+        Ok(Some(Self { place: Place { bound, reached: address }, rules }))
+    }
+
+    /// Adds what the redirect lives by to what is handed on under this name: it stays for as long as any process, or the manager of
+    /// services, has that.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no descriptor left.
+    pub fn hand_on(&self, name: &str, handed: &mut Handed) -> io::Result<()> {
+        self.rules.hand_on(name, handed)
     }
 
     /// Where to bind, and where clients ask.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::{Future, ready};
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use tracing::warn;
 use crate::accept::Acceptor;
 use crate::connections::serve_connections;
 use crate::quota::Places;
+use crate::restart::Attempts;
 use crate::web_page::refuse_web_page;
 
 /// What the admin pages show and do.
@@ -36,6 +38,19 @@ pub(crate) struct Admin {
     pub(crate) reload: Option<Reload>,
     /// What has to catch up with the source before the process is ready.
     pub(crate) settling: Vec<Arc<dyn Settle>>,
+    /// Which process this is.
+    pub(crate) identity: Identity,
+}
+
+/// Which process serves, and whether another one can take its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    /// Its executable, as it was found at the start.
+    pub(crate) program: Option<PathBuf>,
+    /// Why it does not start again in place.
+    pub(crate) refused: Option<String>,
+    /// What became of starting again so far.
+    pub(crate) attempts: Attempts,
 }
 
 /// Something published, from which views are built.
@@ -65,10 +80,11 @@ const PLACES: Places = Places { per_client: 128, in_all: 128 };
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Admin {
-    /// The routes: `POST /v1/reload`, `GET /healthz`, `/readyz` and `/metrics`.
+    /// The routes: `POST /v1/reload`, `GET /v1/process`, `/healthz`, `/readyz` and `/metrics`.
     pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/v1/reload", post(reload))
+            .route("/v1/process", get(process))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
@@ -145,6 +161,19 @@ async fn readyz(State(admin): State<Admin>) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let warnings = admin.readiness.warnings();
     (status, Json(json!({ "ready": reasons.is_empty(), "reasons": *reasons, "warnings": *warnings }))).into_response()
+}
+
+/// Which process this is, of which version, and what became of starting again in place.
+async fn process(State(admin): State<Admin>) -> Response {
+    let Identity { program, refused, attempts } = &admin.identity;
+    let (failed, reason) = attempts.failed();
+    Json(json!({
+        "process": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "executable": program.as_deref().and_then(Path::to_str),
+        "restart": { "refused": refused, "failed": failed, "reason": reason },
+    }))
+    .into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {

@@ -24,12 +24,13 @@ use tracing::{error, info, warn};
 use crate::Failure;
 use crate::accepting::Accepting;
 use crate::addresses::HeldAddresses;
-use crate::admin::{self, Admin, Settle};
+use crate::admin::{self, Admin, Identity, Settle};
 use crate::listeners::Listeners;
 use crate::log;
 use crate::options::{ProcessOptions, StateOptions};
 use crate::parts::Parts;
-use crate::restart::{AFTERWARDS, FRESH_LIMIT, LINGER, Restart, VIEW_LIMIT};
+use crate::pid_file::PidFile;
+use crate::restart::{self, AFTERWARDS, Attempts, FRESH_LIMIT, KEPT_LIMIT, LINGER, Restart, VIEW_LIMIT};
 use crate::usage::UsageCollector;
 
 /// The exit code of a process that could not run.
@@ -55,8 +56,11 @@ pub struct Launch {
     /// Cancelled when no other process serves in the place of this one: from then on it may do what only one may.
     pub alone: CancellationToken,
     predecessor: Option<Predecessor>,
+    /// Whether clients may have asked already, on sockets of a process that is gone.
+    is_awaited: bool,
     /// Whether it can start again in place; if not, perhaps why.
     restart: Result<(), Option<String>>,
+    attempts: Attempts,
     program: std::io::Result<PathBuf>,
     parts: Parts,
     /// Shared with [`launch`], which removes them in any case.
@@ -98,11 +102,13 @@ where
             stop,
             readiness: Arc::default(),
             registry,
+            is_awaited: predecessor.is_none() && !inherited.is_empty(),
             listeners: Listeners::new(inherited),
             accepting: Accepting::later(),
             alone: CancellationToken::new(),
             predecessor: predecessor.clone(),
             restart: Err(None),
+            attempts: Attempts::default(),
             program,
             addresses: addresses.clone(),
             following: Vec::new(),
@@ -170,6 +176,7 @@ impl Launch {
         match Redirect::install(listen) {
             Ok(Some(redirect)) => {
                 let place = redirect.place();
+                self.listeners.add_redirect(&redirect)?;
                 self.hold(redirect);
                 Ok(place)
             }
@@ -253,7 +260,16 @@ impl Launch {
     pub fn admin(&mut self, listen: &[SocketAddr], asked: bool, reload: Option<Reload>) -> Result<(), Failure> {
         let registry = Arc::new(std::mem::take(&mut self.registry));
         let settling = self.settling.clone();
-        let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone(), settling };
+        let identity = Identity {
+            program: self.program.as_ref().ok().cloned(),
+            refused: match &self.restart {
+                Ok(()) => restart::refused(None),
+                Err(Some(reason)) => Some(reason.clone()),
+                Err(None) => Some("this program does not start again in place".to_owned()),
+            },
+            attempts: self.attempts.clone(),
+        };
+        let admin = Admin { readiness: self.readiness.clone(), registry, reload: reload.clone(), settling, identity };
         for address in listen {
             admin::check_address(*address)?;
             let listener = match self.listeners.tcp("admin", (*address).into()) {
@@ -300,7 +316,8 @@ impl Launch {
 
     /// Lets this process start again in place (SIGUSR2), and if it was started for that, takes the place of its predecessor: waits until
     /// what was [followed](Self::wait_for) is known, has the services that were spawned take questions, and returns
-    /// when the predecessor is gone. Without a predecessor it returns at once, and questions are taken from [`Launch::run`] on.
+    /// when the predecessor is gone. Without a predecessor it returns at once, and questions are taken from [`Launch::run`] on; if the
+    /// manager of services has kept sockets, they are taken once there is something to answer with.
     ///
     /// What only one process may do has to begin after this: see [`Launch::alone`].
     ///
@@ -312,6 +329,9 @@ impl Launch {
             self.restart = Ok(());
         }
         let Some(predecessor) = self.predecessor.clone() else {
+            if self.is_awaited {
+                self.await_views().await?;
+            }
             self.alone.cancel();
             return Ok(());
         };
@@ -348,6 +368,25 @@ impl Launch {
         Ok(())
     }
 
+    /// Waits until there is something to answer with for clients that wait already, and takes their questions.
+    async fn await_views(&mut self) -> Result<(), Failure> {
+        let settling = self.settling.clone();
+        let known = async {
+            for settling in &settling {
+                settling.known().await;
+                settling.settled().await;
+            }
+        };
+        tokio::select! {
+            ended = self.parts.watch() => return Err(ended.err().unwrap_or_else(|| "stopped while starting".into())),
+            // What cannot be answered then is answered as at any start.
+            _ = tokio::time::timeout(KEPT_LIMIT, known) => {}
+        }
+        self.accepting.begin.cancel();
+        info!("serving on the sockets that the manager of services has kept");
+        Ok(())
+    }
+
     /// Serves until the process is asked to stop, then waits for the parts within the drain limit.
     ///
     /// To be called when every socket is bound: from here on the process counts as running where the system wants to
@@ -360,11 +399,11 @@ impl Launch {
         let mut events = StopEvents::new()?;
         let program = std::mem::replace(&mut self.program, Err(std::io::ErrorKind::NotFound.into()));
         let mut restart = match std::mem::replace(&mut self.restart, Err(None)) {
-            Ok(()) => Some(Restart::new(program, None)?),
-            Err(Some(refused)) => Some(Restart::new(program, Some(refused))?),
+            Ok(()) => Some(Restart::new(program, None, self.attempts.clone())?),
+            Err(Some(refused)) => Some(Restart::new(program, Some(refused), self.attempts.clone())?),
             Err(None) => None,
         };
-        self.listeners.close_rest();
+        self.listeners.settle();
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
         if !self.addresses.is_empty().await {
             let guard = self.addresses.clone().guard(self.options.clone(), self.readiness.clone(), self.stop.clone());
@@ -429,27 +468,6 @@ impl Launch {
             platform::service::is_succeeded_by(process);
         }
         ended
-    }
-}
-
-/// A file with the process id, for as long as the process runs.
-struct PidFile(PathBuf);
-
-impl PidFile {
-    fn write(path: PathBuf) -> Result<Self, Failure> {
-        let written = std::fs::write(&path, std::process::id().to_string());
-        written.map_err(|failure| format!("cannot write the pid file {}: {failure}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        // A successor has written its own there.
-        let is_ours = std::fs::read_to_string(&self.0).is_ok_and(|text| text == std::process::id().to_string());
-        if is_ours {
-            let _ = std::fs::remove_file(&self.0);
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod listeners;
 mod log;
 mod options;
 mod parts;
+mod pid_file;
 mod program;
 pub mod quota;
 mod restart;

@@ -4,9 +4,12 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 
 use platform::handover::{Handed, Inherited};
-use platform::redirect::Place;
+use platform::redirect::{Place, Redirect};
 use platform::socket::{tcp_listener_at, udp_sockets_at};
 use tracing::warn;
+
+/// The name of what redirects live by. What another process has left of it is needed until this one has its own.
+const REDIRECT: &str = "redirect";
 
 /// Sockets by the names under which they are handed on.
 #[derive(Debug, Default)]
@@ -45,16 +48,32 @@ impl Listeners {
         Ok(sockets)
     }
 
+    /// Has a redirect outlive this process, if its sockets do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no descriptor left.
+    pub(crate) fn add_redirect(&mut self, redirect: &Redirect) -> io::Result<()> {
+        redirect.hand_on(REDIRECT, &mut self.handed)
+    }
+
     /// Forgets what is handed on under a name, since it was not good for anything.
     pub fn forget(&mut self, name: &str) {
         self.handed.remove(name);
     }
 
-    /// Closes what was handed over and is served nowhere by the options of today.
-    pub(crate) fn close_rest(&mut self) {
-        for socket in self.inherited.close() {
-            warn!(socket, "closed: it was handed over, and nothing is configured to be served there");
+    /// Closes what was handed over and is served nowhere by the options of today, and has the manager of services keep the others for the
+    /// process after this one, however this one ends.
+    pub(crate) fn settle(&mut self) {
+        let mut closed = Vec::new();
+        for (name, address) in self.inherited.close() {
+            if name != REDIRECT {
+                let address = address.map(|address| address.to_string());
+                warn!(name, address, "closed: it was handed over, and nothing is configured to be served there");
+            }
+            closed.push(name);
         }
+        self.handed.keep(&closed);
     }
 
     /// What is handed on.

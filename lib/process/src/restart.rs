@@ -7,6 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use platform::handover::{Handed, Successor, obstacle};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 /// Longest wait for a successor to serve; it gives up by itself before, see [`VIEW_LIMIT`].
-const START_LIMIT: Duration = Duration::from_mins(1);
+const START_LIMIT: Duration = Duration::from_secs(40);
 
 /// Longest wait of a successor for something to answer with: with a state directory it takes less than a second.
 pub(crate) const VIEW_LIMIT: Duration = Duration::from_secs(30);
@@ -24,6 +25,10 @@ pub(crate) const VIEW_LIMIT: Duration = Duration::from_secs(30);
 /// Longest wait of a successor for its sources. Its predecessor answers meanwhile; without one of them the last known state is served, as
 /// at any start.
 pub(crate) const FRESH_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest wait for something to answer with where clients wait at sockets that were kept: the buffer of one holds the questions of two
+/// seconds at 5,000 a second.
+pub(crate) const KEPT_LIMIT: Duration = Duration::from_secs(2);
 
 /// What only becomes ready when the predecessor is gone: the publishing of this host.
 pub(crate) const AFTERWARDS: &[&str] = &["publish"];
@@ -35,6 +40,27 @@ pub(crate) const LINGER: Duration = Duration::from_secs(1);
 /// The part of the readiness that warns of a successor that failed.
 const PART: &str = "restart";
 
+/// What became of the successors of this process so far, for those who ask its admin pages. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts(Arc<Mutex<(u64, Option<String>)>>);
+
+impl Attempts {
+    /// How many failed, and why the last one did.
+    pub(crate) fn failed(&self) -> (u64, Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, reason: &str) {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *failed = (failed.0 + 1, Some(reason.to_owned()));
+    }
+}
+
+/// Why this process has no successor, whatever becomes of the attempt.
+pub(crate) fn refused(reason: Option<String>) -> Option<String> {
+    reason.or_else(|| obstacle().map(str::to_owned))
+}
+
 /// What starts successors of this process.
 #[derive(Debug)]
 pub(crate) struct Restart {
@@ -43,14 +69,14 @@ pub(crate) struct Restart {
     program: io::Result<PathBuf>,
     /// Why this process has no successor.
     refused: Option<String>,
+    attempts: Attempts,
     successor: Option<(Successor, Instant)>,
 }
 
 impl Restart {
     /// Listens for requests. `program` is the executable as it was found at the start.
-    pub(crate) fn new(program: io::Result<PathBuf>, refused: Option<String>) -> io::Result<Self> {
-        let refused = refused.or_else(|| obstacle().map(str::to_owned));
-        Ok(Self { events: RestartEvents::new()?, program, refused, successor: None })
+    pub(crate) fn new(program: io::Result<PathBuf>, reason: Option<String>, attempts: Attempts) -> io::Result<Self> {
+        Ok(Self { events: RestartEvents::new()?, program, refused: refused(reason), attempts, successor: None })
     }
 
     /// Waits until a successor serves; `handed` and `addresses` are what it gets.
@@ -91,6 +117,7 @@ impl Restart {
             // Ended, if it was started.
             self.successor = None;
             warn!(reason = failure, "not started again: this process serves on");
+            self.attempts.note(&failure);
             readiness.warn(PART, Some(format!("not started again: {failure}")));
         }
     }

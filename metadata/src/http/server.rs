@@ -184,7 +184,7 @@ async fn accept(
     };
     let until_end = async {
         accepting.end.run_until_cancelled(accepted).await;
-        service.ending.store(true, Ordering::Relaxed);
+        service.ending.cancel();
         std::future::pending::<()>().await;
     };
     service.stop.run_until_cancelled(until_end).await;

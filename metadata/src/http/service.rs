@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -37,6 +37,12 @@ use crate::respond::{Answer, Outcome, Question, SIZED_MAX, Wanted};
 use crate::traefik::{Balancer, LastAnswer};
 use crate::tree::Client;
 use crate::view::View;
+
+/// In which time waiting requests are answered when another process takes the place of this one: a little less than that leaves it.
+const ENDING_SPREAD: Duration = Duration::from_millis(800);
+
+/// Multiples of this, cut to 32 bits, are spread evenly, however many there are (2^32 divided by the golden ratio).
+const SPREADING: u32 = 2_654_435_769;
 
 /// Most connections that are refused but not closed yet, so that their clients learn why.
 const REFUSED_MAX: usize = 64;
@@ -76,8 +82,10 @@ pub(crate) struct Service {
     pub(crate) started: Instant,
     pub(crate) unavailable: Arc<AtomicBool>,
     pub(crate) metrics: Metrics,
-    /// Whether another process serves the connections that come from now on.
-    pub(crate) ending: AtomicBool,
+    /// Cancelled when another process serves the connections that come from now on.
+    pub(crate) ending: CancellationToken,
+    /// How many waiting requests were answered for that.
+    pub(crate) ended: AtomicU32,
     pub(crate) stop: CancellationToken,
 }
 
@@ -173,14 +181,15 @@ impl Service {
             started: Instant::now(),
             unavailable: Arc::default(),
             metrics: Metrics::new(registry),
-            ending: AtomicBool::new(false),
+            ending: CancellationToken::new(),
+            ended: AtomicU32::new(0),
             stop: CancellationToken::new(),
         }
     }
 
     /// Whether connections end with their next response.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::Relaxed) || self.evictions.are_closed()
+        self.ending.is_cancelled() || self.evictions.are_closed()
     }
 
     /// A place for one connection more and its client's share of the service; or why there is none.
@@ -362,12 +371,31 @@ impl Service {
             let over = differs
                 || tokio::select! {
                     changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
-                    () = self.stop.cancelled() => true,
+                    () = self.no_longer_waits() => true,
                     () = &mut ended => true,
                 };
             if over {
                 return self.guarded(|| question.outcome(&self.views.load().tree));
             }
+        }
+    }
+
+    /// Completes when a request that waits is to be answered though nothing has changed: when the service stops, and before that, one
+    /// after the other, if another process serves new connections. All of them at once would come to that one at once, and others of
+    /// its clients would have to wait behind them.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    async fn no_longer_waits(&self) {
+        let ending = async {
+            self.ending.cancelled().await;
+            let turn = self.ended.fetch_add(1, Ordering::Relaxed);
+            sleep(ENDING_SPREAD * (turn.wrapping_mul(SPREADING) >> 16) / (1 << 16)).await;
+        };
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = ending => {}
         }
     }
 
@@ -391,7 +419,7 @@ impl Service {
             let over = visitor.balancer.differs(&body)
                 || tokio::select! {
                     changed = timeout_at(deadline, watcher.changed()) => changed.is_err(),
-                    () = self.stop.cancelled() => true,
+                    () = self.no_longer_waits() => true,
                     () = visitor.ended.cancelled() => true,
                 };
             if over {

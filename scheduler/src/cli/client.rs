@@ -100,6 +100,11 @@ impl Client {
         Ok(client)
     }
 
+    /// Who is asked.
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
     /// Fails if what is sent would go over a network in plain text.
     fn check_secrecy(&self, what: &str) -> Result<(), String> {
         if self.insecure || self.root.starts_with("https") || self.server.ip().to_canonical().is_loopback() {
@@ -255,7 +260,7 @@ fn given_token(path: &Path) -> Result<String, String> {
 }
 
 /// The address of a running scheduler.
-fn server_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn server_address(text: &str) -> Result<SocketAddr, String> {
     let found = process::listen_address(text);
     found.map_err(|_| format!("{text:?} is no address of a scheduler that can be found; expected HOST:PORT"))
 }

@@ -1,5 +1,6 @@
 //! `agent evacuate`: what schedulers have started on a host that is gone for good runs elsewhere.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,18 +11,22 @@ use process::table::table;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::cli::client::{Ask, Client};
+use crate::cli::client::{Ask, Client, server_address};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, NO_PLACE, Outcome, client, fine, list, row, word};
 
 /// Pause between two looks at what is on its way.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Pause before another scheduler is asked, or the same one again: one that starts again takes about as long.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Longest cell of the table.
 const CELL_MAX: usize = 60;
 
 /// Start what schedulers have started on a host that is gone for good on other hosts
 ///
+/// If the scheduler ends, another one is asked (--or-server), or the same one once it is back, and goes on.
 /// Nothing does this by itself: a scheduler cannot know whether a machine that is silent is off. Units of stacks follow their own
 /// `dead_after`. What stays is listed with its reason before anything begins. The host's engine is not asked; if the machine comes
 /// back, what is left of the moved units there is stopped and removed. The exit code is 1 if something stays or has no place.
@@ -51,6 +56,10 @@ pub struct Evacuate {
 
     #[command(flatten)]
     ask: Ask,
+
+    /// Schedulers that are asked, one after the other, if that one does not answer or ends meanwhile
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = server_address)]
+    or_server: Vec<SocketAddr>,
 }
 
 impl Evacuate {
@@ -73,8 +82,18 @@ impl Evacuate {
         if !self.dead || !(self.dry_run || self.yes_it_is_off) {
             return Err(Failure::Wrong("only a host that is off, and stays so, is evacuated".to_owned()));
         }
-        let client = client(&self.ask)?;
-        let plan = self.asked(&client, true).await?;
+        let servers = std::iter::once(&self.ask.server).chain(&self.or_server);
+        let clients = servers.map(|server| client(&Ask { server: *server, ..self.ask.clone() }));
+        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        let mut plan = Err(Failure::NoAnswer("no scheduler is asked".to_owned()));
+        let mut at = 0;
+        for (number, client) in clients.iter().enumerate() {
+            (plan, at) = (self.asked(client, true).await, number);
+            if !plan.as_ref().is_err_and(may_pass) {
+                break;
+            }
+        }
+        let plan = plan?;
         let stays = !list(&plan["stays"]).is_empty();
         if !self.ask.json {
             print(&described(&plan));
@@ -85,8 +104,26 @@ impl Evacuate {
             }
             return Ok(!stays);
         }
-        let begun = self.asked(&client, false).await?;
-        let is_there = self.wait(&client, list(&begun["moved"])).await?;
+        let until = Instant::now() + Duration::from_secs(self.timeout);
+        let mut moved = Vec::new();
+        loop {
+            let failure = match self.carry_out(&clients[at], &mut moved, until).await {
+                Ok(is_there) => return Ok(is_there),
+                Err(failure) if may_pass(&failure) && Instant::now() < until => failure,
+                Err(failure) => return Err(failure),
+            };
+            at = (at + 1) % clients.len();
+            warn(&format!("{failure}; asking {}, which goes on", clients[at].server()));
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Has a scheduler move what is on the host now, and waits until that and what was moved before runs.
+    async fn carry_out(&self, client: &Client, moved: &mut Vec<Value>, until: Instant) -> Outcome {
+        let mut begun = self.asked(client, false).await?;
+        moved.extend(list(&begun["moved"]).iter().cloned());
+        begun["moved"] = Value::Array(moved.clone());
+        let is_there = self.wait(client, moved, until).await?;
         if self.ask.json {
             print_json(&begun);
         }
@@ -99,8 +136,7 @@ impl Evacuate {
     }
 
     /// Waits until these units run; `false` if some do not within the time.
-    async fn wait(&self, client: &Client, units: &[Value]) -> Result<bool, Failure> {
-        let begun = Instant::now();
+    async fn wait(&self, client: &Client, units: &[Value], until: Instant) -> Result<bool, Failure> {
         let mut left: Vec<&Value> = units.iter().collect();
         let mut said = usize::MAX;
         loop {
@@ -118,13 +154,18 @@ impl Evacuate {
             if left.is_empty() {
                 return Ok(true);
             }
-            if begun.elapsed() >= Duration::from_secs(self.timeout) {
+            if Instant::now() >= until {
                 warn("the schedulers go on; `scheduler ps` says what each waits for");
                 return Ok(false);
             }
             sleep(LOOK).await;
         }
     }
+}
+
+/// Whether another scheduler, or the same one later, may answer.
+fn may_pass(failure: &Failure) -> bool {
+    matches!(failure, Failure::NoAnswer(_) | Failure::Refused { status: 503, .. })
 }
 
 /// Whether all containers of a unit are started.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 use tokio::io::AsyncReadExt as _;
 
+pub(super) use super::store::keep;
 use super::{FAILED, Inherited, Predecessor, SERVING, SOCKETS_MAX};
 
 /// Longest reason of a successor that is read.

@@ -21,6 +21,8 @@ pub(super) fn take() -> Option<Inherited> {
     None
 }
 
+pub(super) fn keep(_: &[(String, Socket)], _: &[String]) {}
+
 /// No link.
 #[derive(Clone, Debug)]
 pub(super) enum Link {}

@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::handover::Handed;
+
 pub(super) const REDIRECTS: bool = true;
 
 /// Before the rules that translate destinations, those of Docker among them (`NF_IP_PRI_NAT_DST` is -100).
@@ -47,10 +49,14 @@ pub(super) fn is_listened_on(address: SocketAddr) -> bool {
 /// The socket that owns the table.
 #[derive(Debug)]
 pub(super) struct Rules {
-    _owner: Socket,
+    owner: Socket,
 }
 
 impl Rules {
+    pub(super) fn hand_on(&self, name: &str, handed: &mut Handed) -> io::Result<()> {
+        handed.add(name, &self.owner)
+    }
+
     pub(super) fn install(address: Ipv4Addr, from: u16, to: u16) -> io::Result<Self> {
         let netlink = Some(Protocol::from(libc::NETLINK_NETFILTER));
         let owner = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, netlink)?;
@@ -68,20 +74,21 @@ impl Rules {
                 // A table of this name is another process's, or the right is missing.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EEXIST)) && number < TABLES_MAX => {}
-                answer => return answer.map(|()| Self { _owner: owner }),
+                answer => return answer.map(|()| Self { owner }),
             }
         }
     }
 }
 
-/// What the kernel said of a batch.
+/// What the kernel said of a batch: all of it is read, or the rest would count as said of the next one.
 fn answer(socket: &Socket) -> io::Result<()> {
     let mut done = Err(io::Error::other("nftables gave no answer"));
+    let mut wrong = None;
     let mut buffer = vec![0; ANSWER_BYTES];
     loop {
         let length = match (&*socket).read(&mut buffer) {
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return wrong.map_or(done, Err),
             Err(error) => return Err(error),
         };
         let mut rest = &buffer[..length];
@@ -89,7 +96,7 @@ fn answer(socket: &Socket) -> io::Result<()> {
             match code {
                 Some(0) => done = Ok(()),
                 // The kernel says what was wrong first.
-                Some(code) => return Err(io::Error::from_raw_os_error(-code)),
+                Some(code) => _ = wrong.get_or_insert_with(|| io::Error::from_raw_os_error(-code)),
                 None => {}
             }
             rest = next;

@@ -584,3 +584,27 @@ async fn a_head_that_never_ends_is_cut_off_alone() {
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     service.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn waiting_requests_are_answered_one_after_the_other_when_another_process_serves() {
+    let service = Service::named("prod").await;
+    let begun = Instant::now();
+    let asked = async || {
+        let answer = service.get("/latest/name?wait=true&value=prod&maxWait=60").await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\n\nprod"), "{answer}");
+        begun.elapsed()
+    };
+    let ending = async {
+        service.until_metric("metadata_waiters", "4").await;
+        let before = begun.elapsed();
+        service.inner.ending.cancel();
+        before
+    };
+    let (first, second, third, fourth, before) = tokio::join!(asked(), asked(), asked(), asked(), ending);
+    let mut took = [first, second, third, fourth].map(|took| took - before);
+    took.sort();
+    assert!(took[3] < Duration::from_secs(1), "within the time that the process has: {took:?}");
+    let apart = took.windows(2).all(|pair| pair[1] - pair[0] > Duration::from_millis(50));
+    assert!(apart, "not at once: {took:?}");
+    service.stop().await;
+}
