@@ -318,10 +318,8 @@ impl Compose<'_> {
             self.check_ends(&unit, &requests)?;
             let whole = request.as_map().cloned().unwrap_or_default();
             let wishes = unit.wishes.iter().filter(|other| done.contains(other) && !unit.waits.contains(other));
-            let condition = |name: &Text| match unit.ends.iter().any(|(other, _)| other == name) {
-                true => Condition::Completed,
-                false => Condition::Started,
-            };
+            let has_to_end = |name: &Text| unit.ends.iter().any(|(other, _)| other == name);
+            let condition = |name| if has_to_end(name) { Condition::Completed } else { Condition::Started };
             let waits = Value::list(unit.waits.iter().chain(wishes).map(|name| condition(name).written(name)));
             let depends = self.for_stack.then(|| ("depends_on".into(), waits));
             requests.push(whole.with(depends).into());

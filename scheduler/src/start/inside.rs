@@ -289,7 +289,7 @@ fn units_of(targets: &[Target]) -> BTreeMap<Text, Vec<usize>> {
 
 /// A line that a container wrote, with its name and host.
 fn line_of(target: &Target) -> impl Fn(OutputStream, String) -> Output {
-    |stream, line| {
+    move |stream, line| {
         let (host, container) = (target.host_name.clone(), target.name.clone());
         Output::Line(OutputLine { host, container, stream, line })
     }

@@ -35,7 +35,7 @@ pub(super) fn health_check(service: &Section<'_>) -> Result<Option<Value>, Inval
         let Some(text) = check.text(key)? else { continue };
         let wrong = || Invalid::new(check.at(key), format!("found {text:?}"), "a time such as 10s or 1m30s");
         // Zero is as the image says, or the engine.
-        let millis = (micros(&text).ok_or_else(wrong)? + 999) / 1000;
+        let millis = micros(&text).ok_or_else(wrong)?.saturating_add(999) / 1000;
         draft.extend((millis > 0).then(|| (Text::from(key), Value::Int(millis))));
     }
     draft.extend(integer(&check, "retries")?.filter(|times| *times != 0).map(|times| ("retries".into(), times.into())));

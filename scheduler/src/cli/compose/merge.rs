@@ -22,10 +22,9 @@ pub(super) fn files(base: &Map, over: &Map) -> Map {
     if !versioned && !other {
         return joined(base, over, &|_, base, over| service(base, over));
     }
-    let lift = |map: &Map, is_versioned: bool| match is_versioned {
-        true => map.clone(),
-        // What belongs to whole files cannot be told from a service there.
-        false => Map::new(vec![("services".into(), map.clone().into())]),
+    // What belongs to whole files cannot be told from a service there.
+    let lift = |map: &Map, is_versioned: bool| {
+        if is_versioned { map.clone() } else { Map::new(vec![("services".into(), map.clone().into())]) }
     };
     joined(&lift(base, versioned), &lift(over, other), &|key, base, over| match (base, over) {
         (Value::Map(base), Value::Map(over)) if key == "services" => {
@@ -165,8 +164,7 @@ fn place(key: &str, item: &Value) -> Option<String> {
         return Some(text.to_owned());
     }
     // `C:\data` has a colon of its own.
-    let is_drive =
-        |at: usize| at == 1 && text.as_bytes()[0].is_ascii_alphabetic() && text[2..].starts_with(['\\', '/']);
+    let is_drive = |at: usize| at == 1 && text.as_bytes()[0].is_ascii_alphabetic() && text[2..].starts_with('\\');
     let first = text.match_indices(':').map(|(at, _)| at).find(|at| !is_drive(*at));
     let rest = first.map_or(text, |at| &text[at + 1..]);
     let skip = if rest.len() > 2 && rest.as_bytes()[1] == b':' && rest[2..].starts_with(['\\', '/']) { 2 } else { 0 };

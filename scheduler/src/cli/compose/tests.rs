@@ -341,7 +341,11 @@ fn keys_of_the_specification_are_read() {
         ),
         ("deploy: {resources: {limits: {pids: 5}}}", "/engine/pids_limit", serde_json::json!(5)),
         ("cgroup: private", "/engine/cgroup", serde_json::json!("private")),
-        ("extra_hosts: ['a=192.0.2.1', 'b:192.0.2.2']", "/engine/extra_hosts", serde_json::json!(["a:192.0.2.1", "b:192.0.2.2"])),
+        (
+            "extra_hosts: ['a=192.0.2.1', 'b:192.0.2.2']",
+            "/engine/extra_hosts",
+            serde_json::json!(["a:192.0.2.1", "b:192.0.2.2"]),
+        ),
         ("pid: '${NO:-}'", "/engine", serde_json::json!(null)),
         ("cpu_quota: '50000'", "/engine/cpu_quota", serde_json::json!(50_000)),
         ("dns_opt: ['ndots:1']", "/engine/dns_opt", serde_json::json!(["ndots:1"])),

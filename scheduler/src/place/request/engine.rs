@@ -198,6 +198,11 @@ fn read(fields: &Fields<'_>, name: &str, form: Form) -> Result<JsonValue, Invali
     let none = Value::Null;
     let value = fields.get(name).unwrap_or(&none);
     Ok(match form {
+        // The client's type has these alone, and forgets all settings for another one.
+        Form::Text if name == "cgroup" => {
+            let modes = [("host", "host"), ("private", "private")];
+            fields.word(name, &modes)?.unwrap_or_default().into()
+        }
         Form::Truth => fields.truth(name)?.into(),
         Form::Text => fields.text(name)?.map_or_else(String::new, |text| text.to_string()).into(),
         Form::Texts => fields.texts(name)?.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
@@ -315,6 +320,7 @@ mod tests {
             (r#"{"logging": {"drive": "x"}}"#, "logging.drive"),
             (r#"{"shm_size": "much"}"#, "shm_size"),
             (r#"{"runtime": "nvidia"}"#, "runtime"),
+            (r#"{"cgroup": "other"}"#, "cgroup"),
         ] {
             assert_eq!(settings(json).unwrap_err().field, field, "{json}");
         }
