@@ -43,6 +43,8 @@ fn without_a_policy_nothing_leads_into_the_host_or_to_a_strangers_container() {
         (json!({"volumes": ["..:/h"]}), "request", "volumes[0]"),
         (json!({"network": "host"}), "networks", "network"),
         (json!({"network": "Host"}), "networks", "network"),
+        (json!({"networks": ["NET", "other"]}), "networks", "networks[1]"),
+        (json!({"networks": ["other", "NET"]}), "networks", "network"),
         (json!({"network": "container:db"}), "networks", "network"),
         (json!({"network": "ns:/proc/1/ns/net"}), "networks", "network"),
         (json!({"network_from": "db"}), "joins", "network_from"),
@@ -266,4 +268,24 @@ proptest! {
             prop_assert!(!root.contains("pipe") && root != "./" && root != "D:\\", "{}", volume);
         }
     }
+}
+
+#[test]
+fn commands_run_only_where_a_rule_says_so() {
+    let subject = |name: &str| Subject::of_token(Some(name));
+    let policy =
+        policy(&json!({"subjects": {"token:ops": {"exec": ["shop", "test-*"]}, "token:all": {"exec": "*"}}})).unwrap();
+    for (name, stack, allowed) in [
+        ("ci", "shop", false),
+        ("ops", "shop", true),
+        ("ops", "test-1", true),
+        ("ops", "bank", false),
+        ("ops", "", false),
+        ("all", "", true),
+    ] {
+        assert_eq!(policy.check_exec(&subject(name), stack).is_ok(), allowed, "{name} {stack}");
+    }
+    let denial = Policy::default().check_exec(&subject("ops"), "shop").unwrap_err();
+    assert_eq!((denial.rule, &*denial.field), ("exec", "of"));
+    assert!(denial.expected().contains(r#"{exec: ["shop"]}"#), "{}", denial.expected());
 }
