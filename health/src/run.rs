@@ -353,9 +353,9 @@ mod tests {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
         let exchange = Exchange {
-            cast: Arc::default(),
-            checkers: Arc::default(),
-            heard: Arc::default(),
+            cast: Arc::new(Store::new(Cast::default())),
+            checkers: Arc::new(Store::new(BTreeSet::new())),
+            heard: Arc::new(Store::new(Heard::default())),
             quorum: Quorum::Majority,
         };
         let cast = exchange.cast.clone();
@@ -364,7 +364,7 @@ mod tests {
             Scope::Cluster,
             checker,
             snapshots.clone(),
-            Arc::default(),
+            Arc::new(Store::new(Verdicts::default())),
             Some(exchange),
             Arc::default(),
             metrics,
