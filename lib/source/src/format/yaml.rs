@@ -58,6 +58,14 @@ impl Loader {
         let failed = |problem: &str| Err(FormatError { problem: problem.into(), at: Some(at) });
         match event {
             Event::DocumentStart(_) if self.document.is_some() => failed("more than one document"),
+            // What such a tag does (`!reset`, `!override`) its reader decides, and this one knows none.
+            Event::Scalar(_, _, _, Some(tag))
+            | Event::SequenceStart(_, Some(tag))
+            | Event::MappingStart(_, Some(tag))
+                if tag.handle == "!" && !tag.suffix.is_empty() =>
+            {
+                failed(&format!("the tag !{} is not supported", tag.suffix))
+            }
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = match &tag {
                     // `!!str 5` is text, `!!int "5"` a number.
