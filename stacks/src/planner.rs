@@ -185,10 +185,15 @@ impl<'a> Planner<'a> {
             let Some(other) = self.stack.services.iter().find(|other| other.wanted.name == **name) else {
                 return false;
             };
-            let up = |unit: &&Unit| unit.service == **name && unit.is_healthy();
+            let has_to_end = self.rollout.wanted.after_end.contains(name);
+            let up = |unit: &&Unit| {
+                let is_up = if has_to_end { unit.state == State::Done } else { unit.is_healthy() };
+                unit.service == **name && is_up
+            };
             !other.wanted.global && self.world.units.iter().filter(up).count() < other.wanted.scale as usize
         };
-        self.rollout.wanted.after.iter().find(waits).map(|name| format!("waits for {name}"))
+        let until = |name: &Text| if self.rollout.wanted.after_end.contains(name) { " to be done" } else { "" };
+        self.rollout.wanted.after.iter().find(waits).map(|name| format!("waits for {name}{}", until(name)))
     }
 
     /// There is nothing to replace: what is missing is placed, what is too much goes.

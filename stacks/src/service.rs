@@ -27,8 +27,11 @@ pub struct Service {
     pub global: bool,
     /// Whether a unit that ended without an error is done.
     pub job: bool,
-    /// Services that have to run before.
+    /// Services that have to run before, or to be done.
     pub after: Vec<Text>,
+    /// Those of them that have to be done: jobs whose units have ended without an error.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after_end: Vec<Text>,
     /// How its units are replaced.
     pub update: Update,
     /// How they are replaced by the old ones again.
@@ -80,7 +83,7 @@ impl Service {
                 Some(seconds.ok_or_else(wrong)?)
             }
         };
-        let after = map.list("depends_on").iter().filter_map(Value::as_text).cloned().collect();
+        let (after, after_end) = depends_on(map)?;
         let update = rules("update")?.unwrap_or_default();
         let rollback = rules("rollback")?.unwrap_or_else(|| update.clone());
         let request: Map = map.iter().filter(|(key, _)| !OF_SERVICE.contains(&&**key)).cloned().collect();
@@ -90,6 +93,7 @@ impl Service {
             global: truth("global")?,
             job: truth("job")?,
             after,
+            after_end,
             update,
             rollback,
             dead_after,
@@ -97,6 +101,45 @@ impl Service {
             request,
         })
     }
+}
+
+/// The services that one waits for, and those of them that have to be done: each a name, or a map of `service` and
+/// `condition` in the words of compose files.
+fn depends_on(map: &Map) -> Result<(Vec<Text>, Vec<Text>), Invalid> {
+    let (mut after, mut after_end) = (Vec::new(), Vec::new());
+    let items = match map.get("depends_on") {
+        None => return Ok((after, after_end)),
+        Some(Value::List(items)) => items,
+        Some(other) => return Err(Invalid::new("depends_on", format!("found {}", other.kind()), "a list")),
+    };
+    for (at, item) in items.iter().enumerate() {
+        let wrong = |key: &str, problem: String, expected: &str| {
+            Err(Invalid::new(&format!("depends_on[{at}]{key}"), problem, expected))
+        };
+        let map = match item {
+            Value::Text(name) => {
+                after.push(name.clone());
+                continue;
+            }
+            Value::Map(map) => map,
+            other => return wrong("", format!("found {}", other.kind()), "the name of a service, or a map"),
+        };
+        let known = "a map of service and condition";
+        if let Some((key, _)) = map.iter().find(|(key, _)| !matches!(&**key, "condition" | "service")) {
+            return wrong("", format!("{key} is unknown"), known);
+        }
+        let Some(name) = map.text("service") else { return wrong(".service", "missing".into(), known) };
+        after.push(name.clone());
+        match map.text("condition").map_or("service_started", |word| &**word) {
+            "service_completed_successfully" => after_end.push(name.clone()),
+            "service_healthy" | "service_started" => {}
+            other => {
+                let words = "service_started, service_healthy or service_completed_successfully";
+                return wrong(".condition", format!("found {other:?}"), words);
+            }
+        }
+    }
+    Ok((after, after_end))
 }
 
 /// The digest of what an engine is told: equal requests have equal ones, in every release.

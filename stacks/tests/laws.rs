@@ -287,6 +287,24 @@ fn a_service_waits_for_those_that_it_depends_on() {
 }
 
 #[test]
+fn a_service_waits_for_the_end_of_a_job() {
+    let request = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+    let job = request(serde_json::json!({ "service": "job", "image": "job", "job": true }));
+    let ended = serde_json::json!({ "service": "job", "condition": "service_completed_successfully" });
+    let web = request(serde_json::json!({ "service": "web", "image": "web", "depends_on": [ended] }));
+    let stack =
+        Stack { name: "shop".into(), services: vec![Rollout::new(job.clone()), Rollout::new(web)], ..Stack::default() };
+    let mut world = World::default();
+    let planned = plan(&stack, &world);
+    act(&mut world, &job, &planned.steps[0]);
+    pass(&mut world, &[]);
+    let planned = plan(&stack, &world);
+    assert!(planned.to_string().contains("waits for job to be done"), "{planned}");
+    world.units[0].state = State::Done;
+    assert!(plan(&stack, &world).to_string().contains("shop-web-1"));
+}
+
+#[test]
 fn a_wrong_rule_is_named() {
     for (json, field) in [
         (serde_json::json!({ "service": "web", "update": { "batch": 0 } }), "update.batch"),
