@@ -8,6 +8,7 @@ mod app;
 mod body;
 mod caller;
 mod event;
+mod inside;
 mod metrics;
 mod placing;
 mod reply;

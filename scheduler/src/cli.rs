@@ -1,4 +1,4 @@
-//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`, and those of stacks and catalogs; and
+//! The subcommands that ask a running scheduler: `run`, `place`, `hosts`, `explain`, `ps`, `rm`, `logs`, `exec`, and those of stacks and catalogs; and
 //! `ledger`, `backup` and `restore`, which work on the ledger itself.
 //!
 //! Tables go to standard output, progress and errors to standard error. The exit code is 0 when everything has its
@@ -15,6 +15,8 @@ pub(crate) mod evacuate;
 mod explain;
 mod file;
 mod hosts;
+mod images;
+mod inside;
 mod ledger;
 mod place;
 mod placements;
@@ -37,6 +39,8 @@ use crate::cli::catalog::Catalog;
 use crate::cli::client::{Answer, Ask, Client};
 use crate::cli::explain::Explain;
 use crate::cli::hosts::Hosts;
+use crate::cli::images::Images;
+use crate::cli::inside::{ByHand, Exec, Logs};
 use crate::cli::ledger::Ledger;
 use crate::cli::place::Place;
 use crate::cli::ps::Ps;
@@ -68,6 +72,18 @@ pub enum Command {
     Ps(Ps),
     /// Stop and remove containers that were started, and give their room back
     Rm(Rm),
+    /// Show what containers of a service write, on whichever hosts they are
+    Logs(Logs),
+    /// Run a command in a container of a service, on whichever host it is
+    Exec(Exec),
+    /// Show what engines say of the containers of a service, as JSON, without values of variables
+    Inspect(ByHand),
+    /// Stop containers of a service and start the same ones again
+    Restart(ByHand),
+    /// Stop containers and keep them, until `restart` or `rm`; a stack is scaled instead
+    Stop(ByHand),
+    /// Remove old images from hosts
+    Images(Images),
     /// Say what would change if a file were brought up: units, hosts, order; changes nothing
     Plan(Plan),
     /// Have what a file describes run, and stay so
@@ -117,6 +133,12 @@ impl Command {
                 Self::Explain(explain) => explain.run().await,
                 Self::Ps(ps) => ps.run().await,
                 Self::Rm(rm) => rm.run().await,
+                Self::Logs(logs) => logs.run().await,
+                Self::Exec(exec) => exec.run().await,
+                Self::Inspect(inspect) => inspect.inspect().await,
+                Self::Restart(restart) => restart.run("/v1/restart").await,
+                Self::Stop(stop) => stop.run("/v1/stop").await,
+                Self::Images(images) => images.run().await,
                 Self::Plan(plan) => plan.run().await,
                 Self::Up(up) => up.run().await,
                 Self::Catalog(catalog) => catalog.run().await,
@@ -150,6 +172,10 @@ impl Command {
             Self::Explain(explain) => explain.ask.json,
             Self::Ps(ps) => ps.ask.json,
             Self::Rm(rm) => rm.ask.json,
+            Self::Logs(logs) => logs.ask.json,
+            Self::Exec(exec) => exec.ask.json,
+            Self::Inspect(by_hand) | Self::Restart(by_hand) | Self::Stop(by_hand) => by_hand.ask.json,
+            Self::Images(images) => images.json(),
             Self::Plan(plan) => plan.ask.json,
             Self::Up(up) => up.ask.json,
             Self::Catalog(catalog) => catalog.json(),
@@ -170,6 +196,7 @@ impl Command {
 }
 
 /// Why there is nothing to print.
+#[derive(Debug)]
 enum Failure {
     /// The arguments or a file are wrong.
     Wrong(String),

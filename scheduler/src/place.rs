@@ -407,6 +407,20 @@ impl Placer {
         Ok(policy.check_removal(subject, &request).map_err(Box::new)?)
     }
 
+    /// Whether the policy allows a subject to see and restart containers of a stack, and to run commands in them if `exec` is set.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`] with the rule that it breaks.
+    pub(crate) fn permit_inside(&self, subject: &Subject, stack: &str, exec: bool) -> Result<(), Refusal> {
+        let policy = self.policy.load_full();
+        policy.check_stack(subject, stack).map_err(Box::new)?;
+        if exec {
+            policy.check_exec(subject, stack).map_err(Box::new)?;
+        }
+        Ok(())
+    }
+
     /// Whether the policy allows a subject to reserve and release room by events.
     ///
     /// # Errors

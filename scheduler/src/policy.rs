@@ -53,10 +53,13 @@ pub(crate) struct Rules {
     hosts: Vec<Pattern>,
     /// Settings that reach into a host: `privileged`, `cap_add=NET_ADMIN`, `pid=host`.
     privileges: Vec<Pattern>,
+    /// Stacks in whose containers commands may be run.
+    exec: Vec<Pattern>,
 }
 
 /// The fields of rules in a file.
-const RULES: &[&str] = &["bind_sources", "hosts", "images", "joins", "networks", "privileges", "stacks", "volumes"];
+const RULES: &[&str] =
+    &["bind_sources", "exec", "hosts", "images", "joins", "networks", "privileges", "stacks", "volumes"];
 
 /// Labels with the stack of a container, or with a path that begins with it: what makes it a member of a stack for
 /// metadata, DNS and other placements.
@@ -83,6 +86,7 @@ impl Default for Rules {
             joins: Vec::new(),
             hosts: vec![Pattern::any()],
             privileges: Vec::new(),
+            exec: Vec::new(),
         }
     }
 }
@@ -221,6 +225,32 @@ impl Policy {
         self.part(subject).check_stacks(asked)
     }
 
+    /// Whether a subject may see what containers of a stack write, and start them again.
+    ///
+    /// # Errors
+    ///
+    /// The rule that it breaks.
+    pub(crate) fn check_stack(&self, subject: &Subject, stack: &str) -> Result<(), Denial> {
+        self.part(subject).check_stack("of", stack)
+    }
+
+    /// Whether a subject may run commands in containers of a stack.
+    ///
+    /// # Errors
+    ///
+    /// The rule that it breaks.
+    pub(crate) fn check_exec(&self, subject: &Subject, stack: &str) -> Result<(), Denial> {
+        let part = self.part(subject);
+        if part.rules.exec.iter().any(|pattern| pattern.fits(stack)) {
+            return Ok(());
+        }
+        let value = match stack {
+            "" => "a command in a container of no stack".to_owned(),
+            stack => format!("a command in a container of the stack {stack}"),
+        };
+        Err(part.denial("exec", "of", value, Some(stack.to_owned())))
+    }
+
     /// Whether a subject may reserve and release room without naming any stack.
     ///
     /// # Errors
@@ -316,6 +346,9 @@ impl Part<'_> {
                 self.check_default_network(&field("network"))?;
             }
             None => {}
+        }
+        for (at, network) in member.run.more_networks.iter().enumerate() {
+            self.check_network(&network.name, &field(&format!("networks[{}]", at + 1)))?;
         }
         if let Some(name) = member.run.network_from.as_ref().filter(|name| !joined(name)) {
             self.check_join(name, &field("network_from"))?;
@@ -452,6 +485,7 @@ fn rules(fields: &Fields<'_>, key: &str, otherwise: &Rules) -> Result<Rules, Inv
         joins: patterns("joins", &otherwise.joins)?,
         hosts: patterns("hosts", &otherwise.hosts)?,
         privileges: patterns("privileges", &otherwise.privileges)?,
+        exec: patterns("exec", &otherwise.exec)?,
     })
 }
 

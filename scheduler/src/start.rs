@@ -18,6 +18,7 @@ pub(crate) mod docker_config;
 pub(crate) mod endpoint;
 mod evacuate;
 mod images;
+pub(crate) mod inside;
 mod job;
 mod keep_unit;
 mod late;
@@ -27,6 +28,7 @@ pub(crate) mod platforms;
 #[cfg(test)]
 pub(crate) mod played;
 pub(crate) mod progress;
+pub(crate) mod prune;
 pub(crate) mod pull_ahead;
 pub(crate) mod registry;
 pub(crate) mod replace_unit;

@@ -93,8 +93,8 @@ impl DockerHosts {
     /// What a subcommand of the scheduler on a host ends with, which answers at this address.
     pub fn ask_scheduler(&self, host: usize, address: &str, words: &[&str]) -> Ended {
         let token = self.scheduler_state(host).join("scheduler.token");
-        // Commands of a catalog have two words.
-        let (command, rest) = words.split_at(if words[0] == "catalog" { 2 } else { 1 });
+        // Commands of a catalog and of images have two words.
+        let (command, rest) = words.split_at(if matches!(words[0], "catalog" | "images") { 2 } else { 1 });
         let launch = command.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
         let launch = launch.word("--server").word(address).word("--token-file").word(token);
         let launch = rest.iter().fold(launch, Launch::word);

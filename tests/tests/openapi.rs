@@ -264,13 +264,26 @@ fn outside(schema: &Value, value: &Value, at: &str) -> Option<String> {
 }
 
 /// Bodies for the scheduler, and whether they are as described.
-const BODIES: [(&str, &str, bool); 31] = [
+const BODIES: [(&str, &str, bool); 40] = [
     ("/v1/rebalance", r#"{"max_moves": 1}"#, true),
     ("/v1/rebalance", r#"{"max_moves": null}"#, false),
     ("/v1/rebalance", r#"{"max_moves": 101}"#, false),
     ("/v1/evacuate", r#"{"host": ""}"#, false),
     ("/v1/evacuate", r#"{"host": "nobody", "dry_run": 1}"#, false),
     ("/v1/evacuate", r#"{"host": "nobody", "dry_run": true}"#, true),
+    ("/v1/logs", r#"{"of": ""}"#, false),
+    ("/v1/logs", r#"{"of": "nobody", "tail": -1}"#, false),
+    ("/v1/exec", r#"{"of": "nobody", "command": []}"#, false),
+    ("/v1/restart", r#"{"of": "nobody", "tail": 1}"#, false),
+    ("/v1/stop", r#"{}"#, false),
+    ("/v1/images/prune", r#"{"dry_run": true}"#, false),
+    ("/v1/images/prune", r#"{"keep_last": 1, "dry_run": true}"#, true),
+    (
+        "/v1/explain",
+        r#"{"healthcheck": {"test": "true", "interval": 1000}, "networks": ["a", {"name": "b", "aliases": ["c"]}]}"#,
+        true,
+    ),
+    ("/v1/explain", r#"{"healthcheck": {"interval": 0}}"#, false),
     ("/v1/explain", r#"{"count": null}"#, false),
     ("/v1/explain", r#"{"requested_host": ""}"#, false),
     ("/v1/explain", r#"{"requested_host": "win-2022"}"#, true),

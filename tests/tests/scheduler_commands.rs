@@ -311,7 +311,20 @@ fn templates_of_a_catalog_are_listed_asked_and_planned() {
         );
     }
 
-    // What is wrong is named, all of it, and nothing is asked of the scheduler.
+    // Answers stay with the stack, but for passwords: another version asks for what is new.
+    let first = format!("{demo}/0");
+    world.check(&["catalog", "up", &first, "--set", "root_password=s3cret", "--set", "scale=1", "--detach"], 0, &[]);
+    let next = ["catalog", "up", &demo, "--set", "root_password=s3cret", "--dry-run"];
+    let planned = world.check(&next, 0, &["as stored with the stack, unless given now: scale"]);
+    assert!(!planned.output.contains("s3cret"), "{}", planned.output);
+    let json: Value = serde_json::from_str(&world.check(&[&next[..], &["--json"]].concat(), 0, &[]).output).unwrap();
+    let web = json["services"].as_array().unwrap().iter().find(|service| service["name"] == "web").unwrap();
+    assert_eq!(web["units"].as_array().unwrap().len(), 1, "{json:#}");
+    let forgotten = ["catalog", "up", &demo, "--dry-run"];
+    world.check(&forgotten, 2, &["root_password: has no answer", "as stored with the stack"]);
+    world.check(&["down", "windows-demo", "--detach"], 0, &[]);
+
+    // What is wrong is named, all of it.
     let wrong = ["catalog", "up", &demo, "--set", "scale=many", "--set", "prot=1", "--dry-run"];
     let parts = [
         "scale: found \"many\", expected a whole number, 1 to 100",

@@ -7,6 +7,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{Text, Value};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -24,7 +25,7 @@ use crate::place::promise::{PATIENCE, undecided};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request as PlacementRequest;
 use crate::start::credentials::{REQUEST_HEADER, RequestCredentials};
-use crate::start::progress::{PROGRESS_MAX, Progress, ProgressSender};
+use crate::start::progress::{PROGRESS_MAX, ProgressSender};
 
 pub(super) async fn place(
     State(app): State<Arc<App>>,
@@ -123,7 +124,10 @@ pub(super) async fn answered<W: Future<Output = Reply> + Send + 'static>(
 const PROGRESS_TYPE: &str = "application/x-ndjson";
 
 /// Lines of progress, then one with the status and the answer.
-fn progress_lines(progress: mpsc::Receiver<Progress>, end: JoinHandle<Reply>) -> Response {
+pub(super) fn progress_lines<P: Serialize + Send + 'static>(
+    progress: mpsc::Receiver<P>,
+    end: JoinHandle<Reply>,
+) -> Response {
     let lines = futures_util::stream::unfold(Some((progress, end)), |state| async move {
         let (mut receiver, mut end) = state?;
         // What was begun may go on, and report progress, when the answer is there.

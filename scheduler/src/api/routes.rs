@@ -21,6 +21,7 @@ use crate::api::app::{App, panicked};
 use crate::api::body::json;
 use crate::api::caller::{Caller, PeerName};
 use crate::api::event::PRIORITIZE;
+use crate::api::inside;
 use crate::api::placing::{answered, place, wants_progress};
 use crate::api::reply::{Reply, bug};
 use crate::api::stacks;
@@ -39,7 +40,7 @@ use crate::start::progress::ProgressSender;
 /// The description of the API.
 const OPENAPI: &str = include_str!("../../openapi.json");
 
-type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 19];
+type Routes = [(&'static str, fn() -> MethodRouter<Arc<App>>, &'static [&'static str]); 26];
 
 /// What may take seconds is done one at a time.
 pub(super) static PLANNING: Semaphore = Semaphore::const_new(1);
@@ -56,9 +57,16 @@ const ROUTES: Routes = [
     ("/v1/what-if", || post(what_if), &["post"]),
     ("/v1/rebalance", || post(rebalance), &["post"]),
     ("/v1/evacuate", || post(evacuate), &["post"]),
+    ("/v1/logs", || post(inside::logs), &["post"]),
+    ("/v1/exec", || post(inside::exec), &["post"]),
+    ("/v1/inspect", || post(inside::inspect), &["post"]),
+    ("/v1/restart", || post(inside::restart), &["post"]),
+    ("/v1/stop", || post(inside::stop), &["post"]),
+    ("/v1/images/prune", || post(inside::prune_images), &["post"]),
     ("/v1/events/{name}", || post(event), &["post"]),
     ("/v1/stacks", || get(stacks::list), &["get"]),
     ("/v1/stacks/{name}", || get(stacks::show).put(stacks::put).delete(stacks::remove), &["get", "put", "delete"]),
+    ("/v1/stacks/{name}/answers", || get(stacks::answers), &["get"]),
     ("/v1/stacks/{name}/plan", || post(stacks::plan), &["post"]),
     ("/v1/stacks/{name}/scale", || post(stacks::scale), &["post"]),
     ("/v1/stacks/{name}/rollback", || post(stacks::roll_back), &["post"]),
@@ -131,6 +139,12 @@ fn action_of(method: &Method, uri: &Uri) -> Action {
         Method::DELETE => Action::Remove,
         Method::POST if uri.path() == "/v1/placements" => Action::Place,
         Method::POST if uri.path() == "/v1/evacuate" => Action::Replace,
+        Method::POST if uri.path() == "/v1/logs" => Action::Logs,
+        Method::POST if uri.path() == "/v1/exec" => Action::Exec,
+        Method::POST if uri.path() == "/v1/inspect" => Action::Inspect,
+        Method::POST if uri.path() == "/v1/restart" => Action::Restart,
+        Method::POST if uri.path() == "/v1/stop" => Action::Stop,
+        Method::POST if uri.path() == "/v1/images/prune" => Action::Prune,
         _ => Action::Ask,
     }
 }

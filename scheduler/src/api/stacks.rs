@@ -65,6 +65,26 @@ pub(super) async fn show(State(app): State<Arc<App>>, Segment(name): Segment) ->
     stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.view_stack(&name)).into()
 }
 
+#[derive(Serialize)]
+struct Answers {
+    answers: BTreeMap<Text, Text>,
+}
+
+/// The answers with which a stack was brought up from a catalog, for those that may change it.
+pub(super) async fn answers(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Ask, stack_id(&name)) };
+    let found = || -> Result<Answers, Refusal> {
+        let name = stack_name(&name)?;
+        app.placer.permit_stack(&name, &subject)?;
+        Ok(Answers { answers: app.placer.stack(&name, app.clock.now())?.0.answers })
+    };
+    Reply::from(found()).into_response()
+}
+
 pub(super) async fn history(State(app): State<Arc<App>>, Segment(name): Segment) -> Reply {
     let found = stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.history_of_stack(&name));
     found.map(|revisions| History { revisions }).into()

@@ -48,6 +48,16 @@ pub(crate) enum Action {
     Ask,
     /// A stack is wanted otherwise.
     Stack,
+    /// What containers write is read.
+    Logs,
+    /// What engines say of containers is read.
+    Inspect,
+    /// A command is run in a container.
+    Exec,
+    /// Containers are stopped by hand, and kept.
+    Stop,
+    /// Old images are removed.
+    Prune,
     /// The predecessor's events.
     Event,
     /// Lines that are missing.
@@ -116,7 +126,19 @@ impl AuditLine {
 
     /// Whether this is about a request that changed nothing.
     pub(super) fn changed_nothing(&self) -> bool {
-        let is_request = matches!(self.action, Action::Place | Action::Remove | Action::Ask | Action::Event);
+        let is_request = matches!(
+            self.action,
+            Action::Place
+                | Action::Remove
+                | Action::Ask
+                | Action::Event
+                | Action::Logs
+                | Action::Inspect
+                | Action::Exec
+                | Action::Restart
+                | Action::Stop
+                | Action::Prune
+        );
         is_request && NOTHING_CHANGED.contains(&&*self.outcome)
     }
 

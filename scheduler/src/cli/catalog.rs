@@ -3,9 +3,11 @@
 mod folder;
 mod given;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use hyper::{Method, StatusCode};
 use process::table::table;
 use serde_json::{Value, json};
 use stacks::Question;
@@ -13,11 +15,11 @@ use stacks::Question;
 use crate::cli::catalog::folder::{TemplateFolder, VersionFolder, templates};
 use crate::cli::catalog::given::{answers_of_file, answers_of_words};
 use crate::cli::client::Ask;
-use crate::cli::file::{Input, read_stack};
-use crate::cli::stack::Waiting;
+use crate::cli::file::{Input, plain_name, read_stack};
 use crate::cli::stack::up::{Manner, brought_up, planned};
+use crate::cli::stack::{Waiting, path_of};
 use crate::cli::terminal::{print, print_json, warn};
-use crate::cli::{Failure, Outcome, row};
+use crate::cli::{Failure, Outcome, client, fine, row, word};
 
 /// Longest cell of a table, in characters.
 const CELL_MAX: usize = 80;
@@ -62,11 +64,14 @@ struct Show {
 
 /// `catalog up`.
 #[derive(Args, Debug)]
-#[command(after_help = "Answers are not stored: give the same ones again when you go to another version.
+#[command(
+    after_help = "Answers are stored with the stack, so another version asks only what is new; passwords and secrets are not, and are
+given each time.
 
 Examples:
   scheduler catalog up catalog/windows-demo --set password=s3cret --dry-run
-  scheduler catalog up catalog/windows-demo/1 --stack shop --answers shop.answers")]
+  scheduler catalog up catalog/windows-demo/1 --stack shop --answers shop.answers"
+)]
 struct CatalogUp {
     /// A template, or one of its versions, by its folder or by what it calls itself [default: the version of config.yml]
     #[arg(value_name = "DIR/TEMPLATE[/VERSION]")]
@@ -200,35 +205,68 @@ impl CatalogUp {
     async fn run(self) -> Outcome {
         let (template, at) = TemplateFolder::of_path(&self.template)?;
         let version = &template.versions[at];
-        let (name, services) = self.services(&template.name, version)?;
-        let body = self.manner.body(&services);
+        let stored = self.stored(&template.name).await?;
+        let (name, services, answers) = self.services(&template.name, version, stored)?;
+        let mut body = self.manner.body(&services);
+        body["answers"] = json!(answers);
         if self.dry_run {
             return planned(&name, &body, &self.ask).await;
         }
         brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
     }
 
-    /// The stack and its services, for the answers that are given.
-    fn services(&self, template: &str, version: &VersionFolder) -> Result<(String, Vec<Value>), Failure> {
+    /// The answers that are stored with the stack, if there is one.
+    async fn stored(&self, template: &str) -> Result<Vec<(String, String)>, Failure> {
+        let name = self.stack.clone().unwrap_or_else(|| plain_name(&template.to_lowercase()));
+        let asked = client(&self.ask)?.ask(Method::GET, &path_of(&name, "/answers"), None, |_| {}).await;
+        let answer = asked.map_err(Failure::NoAnswer)?;
+        // There is no stack yet, or the template's name is none.
+        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
+            return Ok(Vec::new());
+        }
+        let answer = fine(answer)?;
+        let stored = answer["answers"].as_object().into_iter().flatten();
+        Ok(stored.map(|(key, value)| (key.clone(), word(value))).collect())
+    }
+
+    /// The stack and its services, for the answers that are given, and those of them that are stored with it.
+    fn services(
+        &self,
+        template: &str,
+        version: &VersionFolder,
+        stored: Vec<(String, String)>,
+    ) -> Result<(String, Vec<Value>, BTreeMap<String, String>), Failure> {
         version.warn_of_ignored();
-        let mut given = match &self.answers {
-            None => Vec::new(),
-            Some(file) => {
-                let input = Input::open(file)?;
-                answers_of_file(&input.text).map_err(|error| Failure::Wrong(format!("{}: {error}", input.shown)))?
-            }
+        let kind = |name: &str| {
+            let asked = version.said.questions.iter().find(|question| *question.variable == *name);
+            asked.map(|question| question.kind)
         };
+        // What an older version asked is of no use any more.
+        let mut given: Vec<(String, String)> = stored.into_iter().filter(|(name, _)| kind(name).is_some()).collect();
+        if !given.is_empty() {
+            let names: Vec<&str> = given.iter().map(|(name, _)| &**name).collect();
+            warn(&format!("as stored with the stack, unless given now: {}", names.join(", ")));
+        }
+        if let Some(file) = &self.answers {
+            let input = Input::open(file)?;
+            let answers = answers_of_file(&input.text);
+            given.extend(answers.map_err(|error| Failure::Wrong(format!("{}: {error}", input.shown)))?);
+        }
         given.extend(answers_of_words(&self.set).map_err(Failure::Wrong)?);
         let answers = version.said.answers(&given).map_err(|wrong| {
             let lines: Vec<String> = wrong.iter().map(ToString::to_string).collect();
             let more = "answers are given with --set KEY=VALUE or --answers FILE";
             Failure::Wrong(format!("{}: {}; {more}", version.shown_folder(), lines.join("; ")))
         })?;
+        // A default may be another one in another version, and what is secret is stored nowhere.
+        let stored: BTreeMap<String, String> =
+            given.iter().filter(|(name, _)| kind(name).is_some_and(|kind| !kind.is_secret())).cloned().collect();
         let stack = self.stack.as_deref();
         let answer = |name: &str| {
             let known = answers.iter().find(|(own, _)| **own == *name);
             known.map(|(_, value)| value.to_string())
         };
-        version.with_files(&answer, stack, template, read_stack)
+        let (name, services) = version.with_files(&answer, stack, template, read_stack)?;
+        Ok((name, services, stored))
     }
 }

@@ -209,6 +209,8 @@ impl Client {
                     format!("the scheduler at {} sent a line of progress that is not JSON", self.server)
                 })?;
                 match line.get("progress") {
+                    // A sign of life.
+                    Some(Value::Object(progress)) if progress.is_empty() => {}
                     Some(progress) => tell(progress),
                     None => last = Some(line),
                 }

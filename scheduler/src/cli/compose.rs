@@ -3,13 +3,20 @@
 //! Every key of a compose file is either honoured or refused by its name: a limit that is silently ignored is worse
 //! than none. Keys that begin with `x-` are for others. Files of version 1 have their services at the top.
 
+mod depends_on;
 pub(crate) mod deploy;
 pub(crate) mod env_file;
+pub(crate) mod extends;
+mod health_check;
+mod host_files;
+mod merge;
+mod networks;
 pub(crate) mod place;
 mod ports;
 mod rancher;
 mod section;
 mod service;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod unit;
@@ -20,6 +27,9 @@ use std::cell::RefCell;
 
 use model::{Map, Text, Value};
 
+use crate::cli::compose::depends_on::Condition;
+use crate::cli::compose::host_files::HostFiles;
+use crate::cli::compose::networks::NetworkNames;
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
 use crate::cli::compose::volumes::Described;
@@ -74,6 +84,7 @@ pub(crate) fn requests(
         let within = |error: Invalid| if documents.len() == 1 { error } else { below(&format!("[{at}]"), error) };
         match document {
             Value::Map(map) if is_compose(document) => {
+                let map = &without_version(map);
                 let top = if map.get("services").is_some() { "services." } else { "" };
                 let compose = Compose {
                     stack: name(map, reading.stack),
@@ -84,6 +95,8 @@ pub(crate) fn requests(
                     rancher: reading.rancher,
                     file: reading.file,
                     profiles: reading.profiles,
+                    networks: NetworkNames::default(),
+                    host_files: HostFiles::default(),
                     volumes: Described::default(),
                     warnings: RefCell::default(),
                 };
@@ -131,9 +144,53 @@ pub(crate) fn is_compose(document: &Value) -> bool {
     let is_service = |(_, value): &(Text, Value)| {
         value.as_map().is_some_and(|map| ["image", "build", "extends"].iter().any(|key| map.get(key).is_some()))
     };
+    let is_alike = |(key, value): &(Text, Value)| {
+        value.is_null() || value.as_map().is_some() || &**key == "version" || key.starts_with("x-")
+    };
     document
         .as_map()
-        .is_some_and(|map| map.get("services").is_some() || (!map.is_empty() && map.iter().all(is_service)))
+        .is_some_and(|map| map.get("services").is_some() || (map.iter().any(is_service) && map.iter().all(is_alike)))
+}
+
+/// Whether a document may be one of several files: those that only change services have no image of their own.
+pub(crate) fn is_mergeable(document: &Value) -> bool {
+    is_compose(document)
+        || document.as_map().is_some_and(|map| {
+            let known = ["configs", "name", "networks", "secrets", "version", "volumes"];
+            map.iter().all(|(key, value)| value.as_map().is_some() || value.is_null() || known.contains(&&**key))
+        })
+}
+
+/// Several compose files as one: what later ones say is added, or wins.
+pub(crate) fn merged(documents: &[Value]) -> Option<Value> {
+    let mut maps = documents.iter().map(Value::as_map);
+    let first = maps.next()??.clone();
+    let whole = maps.try_fold(first, |base, over| Some(merge::files(&base, over?)))?;
+    Some(whole.into())
+}
+
+/// A file of version 1 without the number that some have: what else is there is a service.
+fn without_version(map: &Map) -> Map {
+    let is_number = map.get("version").is_some_and(|version| version.as_map().is_none());
+    if map.get("services").is_none() && is_number { map.without("version") } else { map.clone() }
+}
+
+/// The way to a field in a compose file, where a request calls it otherwise.
+fn as_in_compose(field: String) -> String {
+    let (within, rest) = match field.strip_prefix("sidekicks[") {
+        Some(_) => match field.split_once("].") {
+            Some((sidekick, rest)) => (format!("{sidekick}]."), rest.to_owned()),
+            None => return field,
+        },
+        None => (String::new(), field),
+    };
+    let rest = match &*rest {
+        "limits.memory" => "mem_limit".to_owned(),
+        "limits.milli_cpu" => "cpus".to_owned(),
+        "resources.memory" => "mem_reservation".to_owned(),
+        other => other.strip_prefix("engine.").unwrap_or(other).to_owned(),
+    };
+    format!("{within}{rest}")
 }
 
 fn below(path: &str, error: Invalid) -> Invalid {
@@ -177,6 +234,10 @@ struct Compose<'a> {
     rancher: Option<&'a Value>,
     file: &'a dyn Fn(&str) -> Result<String, String>,
     profiles: &'a [String],
+    /// What the engines call the networks of the file.
+    networks: NetworkNames,
+    /// Its configs and secrets.
+    host_files: HostFiles,
     /// The volumes that the file describes.
     volumes: Described,
     warnings: RefCell<Vec<Warning>>,
@@ -212,17 +273,28 @@ impl Compose<'_> {
     fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         let file = Section { path: String::new(), map };
         let services = if self.top.is_empty() {
-            map.clone()
+            Map::new(map.iter().filter(|(key, _)| !key.starts_with("x-")).cloned().collect())
         } else {
-            file.only(&["name", "networks", "services", "version", "volumes"])?;
-            volumes::check_networks(&file)?;
+            let known =
+                [".catalog", "catalog", "configs", "name", "networks", "secrets", "services", "version", "volumes"];
+            file.only(&known)?;
+            for key in known[..2].iter().filter(|key| file.get(key).is_some()) {
+                self.warn((*key).to_owned(), "no effect here: a catalog is read by `scheduler catalog`");
+            }
+            let of_engines = ["configs", "networks", "secrets"]
+                .iter()
+                .filter_map(|key| Some(self.interpolated(key, file.get(key)?).map(|value| (Text::from(*key), value))));
+            let of_engines = Map::new(of_engines.collect::<Result<_, Invalid>>()?);
+            let of_engines = Section { path: String::new(), map: &of_engines };
+            self.networks = networks::described(&of_engines)?;
+            self.host_files = HostFiles::described(&of_engines)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.named(&self.interpolated("volumes", described)?)?;
                 self.volumes = volumes::described(&Section::new("volumes".into(), &described)?, self.for_stack)?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
-        let services = self.of_profiles(&self.with_rancher(&services)?)?;
+        let services = self.of_profiles(&self.with_rancher(&self.extended(&services)?)?)?;
         let path = |name: &str| format!("{}{name}", self.top);
         let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));
         let services: Map = Map::new(services.iter().map(interpolated).collect::<Result<_, Invalid>>()?);
@@ -239,14 +311,33 @@ impl Compose<'_> {
             };
             let unit = left.remove(at);
             let request = self.unit(&unit, &services)?;
-            checked(&request, self.for_stack).map_err(|error| below(&path(&unit.primary), error))?;
+            checked(&request, self.for_stack).map_err(|error| {
+                let field = as_in_compose(error.field);
+                below(&path(&unit.primary), Invalid { field, ..error })
+            })?;
+            self.check_ends(&unit, &requests)?;
             let whole = request.as_map().cloned().unwrap_or_default();
             let wishes = unit.wishes.iter().filter(|other| done.contains(other) && !unit.waits.contains(other));
-            let waits = Value::list(unit.waits.iter().chain(wishes).cloned().map(Value::Text));
+            let has_to_end = |name: &Text| unit.ends.iter().any(|(other, _)| other == name);
+            let condition = |name| if has_to_end(name) { Condition::Completed } else { Condition::Started };
+            let waits = Value::list(unit.waits.iter().chain(wishes).map(|name| condition(name).written(name)));
             let depends = self.for_stack.then(|| ("depends_on".into(), waits));
             requests.push(whole.with(depends).into());
             done.push(unit.primary);
         }
         Ok((requests, self.warnings.into_inner()))
+    }
+
+    /// Whether what a unit waits for the end of ever ends; what it waits for is among `requests`.
+    fn check_ends(&self, unit: &unit::Unit, requests: &[Value]) -> Result<(), Invalid> {
+        for (name, field) in &unit.ends {
+            let is_it = |map: &&Map| map.text("service") == Some(name);
+            let request = requests.iter().filter_map(Value::as_map).find(is_it);
+            if request.and_then(|map| map.text("restart")).is_none_or(|word| &**word != "no") {
+                let expected = format!("restart: \"no\" in {name}, which makes it a job, or another condition");
+                return Err(Invalid::new(&**field, format!("{name} never ends: it is started again"), expected));
+            }
+        }
+        Ok(())
     }
 }

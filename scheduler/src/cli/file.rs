@@ -10,6 +10,7 @@ use stacks::Rendered;
 
 use crate::cli::Failure;
 use crate::cli::compose;
+use crate::cli::compose::extends::{Extended, folder_of, path_below, services_of};
 use crate::cli::compose::{Reading, Warning};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
@@ -33,6 +34,8 @@ pub(super) struct Input {
 /// What is read together.
 pub(super) struct Files<'a> {
     pub(super) compose: Input,
+    /// Further compose files, of which later ones win.
+    pub(super) more: Vec<Input>,
     /// `rancher-compose.yml`
     pub(super) rancher: Option<Input>,
     /// The stack, as the caller says.
@@ -89,6 +92,7 @@ impl<'a> Files<'a> {
         let folder = file.canonicalize().ok().and_then(|path| Some(path.parent()?.file_name()?.to_str()?.to_owned()));
         Ok(Self {
             compose: Input::open(file)?,
+            more: Vec::new(),
             rancher: rancher.map(Input::open).transpose()?,
             stack: stack.map(String::as_str),
             folder,
@@ -99,6 +103,54 @@ impl<'a> Files<'a> {
             profiles: &[],
         })
     }
+}
+
+impl Files<'_> {
+    /// A file that a service names.
+    fn beside(&self, name: &str) -> Result<Input, String> {
+        let path = self.path.join(name);
+        let real = path.canonicalize().ok().zip(self.path.canonicalize().ok());
+        if self.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
+            return Err("it is not in the folder of the template".to_owned());
+        }
+        Input::open_at_most(&path, VARIABLES_MAX).map_err(|error| error.to_string())
+    }
+}
+
+/// Most files and services that are looked at for the place of a field.
+const EXTENDED_MAX: usize = 16;
+
+/// Where a field of a service stands that it has from one that it extends: the file, and the line.
+fn extended_place(files: &Files<'_>, value: &model::Value, field: &str) -> Option<String> {
+    let services = services_of(value)?;
+    let bare = field.strip_prefix("services.").unwrap_or(field);
+    let is_named = |name: &str| bare.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    let named = services.iter().filter(|(name, _)| is_named(name)).max_by_key(|(name, _)| name.len());
+    let (name, service) = named?;
+    let rest = &bare[name.len()..];
+    let (mut input, mut whole, mut folder): (Option<Input>, _, String) = (None, value.clone(), String::new());
+    let mut service = service.clone();
+    for _ in 0..EXTENDED_MAX {
+        let Some(extended) = Extended::of_value(&service) else { break };
+        if let Some(file) = &extended.file {
+            let path = path_below(&folder, file)?;
+            let opened = files.beside(&path).ok()?;
+            whole = opened.document().ok()?.value(model::scalar::core);
+            folder = folder_of(&path).to_owned();
+            input = Some(opened);
+        }
+        service = services_of(&whole)?.get(&extended.service)?.clone();
+        let top = if whole.as_map()?.get("services").is_some() { "services." } else { "" };
+        let there = input.as_ref().unwrap_or(&files.compose);
+        let (line, missing) = there.find(&(0..there.text.len()), &format!("{top}{}{rest}", extended.service));
+        if missing == 0 {
+            return Some(match line {
+                Some(line) => format!("{}, line {line}", there.shown),
+                None => there.shown.clone(),
+            });
+        }
+    }
+    None
 }
 
 impl Input {
@@ -171,6 +223,8 @@ struct Documents<'a> {
     /// Where each document is in it.
     parts: Vec<Range<usize>>,
     all: Vec<model::Value>,
+    /// Further files that are merged into the one document.
+    more: &'a [Input],
     rancher: Option<(&'a Input, model::Value)>,
     /// The stack of documents that name none.
     stack: String,
@@ -192,23 +246,51 @@ impl<'a> Documents<'a> {
         if all.is_empty() {
             return Err(compose.wrong(&"no request in it"));
         }
+        if !files.more.is_empty() {
+            for input in &files.more {
+                all.push(input.document()?.value(model::scalar::core));
+            }
+            let is_wrong = parts.len() > 1 || !all.iter().all(compose::is_mergeable);
+            let merged = Some(&all).filter(|_| !is_wrong).and_then(|all| compose::merged(all));
+            let merged = merged.ok_or_else(|| {
+                let names: Vec<&str> = files.more.iter().map(|input| &*input.shown).collect();
+                compose.wrong(&format!("it is read with {}, and each has to be one compose file", names.join(", ")))
+            })?;
+            all = vec![merged];
+        }
         let rancher = match &files.rancher {
             None => None,
             Some(input) => Some((input, input.document()?.value(model::scalar::core))),
         };
         let stack = files.stack.map(ToOwned::to_owned).or_else(|| Some(files.folder.as_ref()?.to_lowercase()));
-        Ok(Self { compose, parts, all, rancher, stack: plain_name(&stack.unwrap_or_else(|| "default".to_owned())) })
+        let more = &files.more;
+        Ok(Self {
+            compose,
+            parts,
+            all,
+            more,
+            rancher,
+            stack: plain_name(&stack.unwrap_or_else(|| "default".to_owned())),
+        })
     }
 
     /// Where a field stands: the file, and the line where it is known.
-    fn place(&self, field: &str) -> String {
+    fn place(&self, field: &str, files: &Files<'_>) -> String {
         // Of several documents, the first part says which one it is.
         let (at, field) = match field.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((number, rest)) if self.parts.len() > 1 => (number.parse().unwrap_or(usize::MAX), rest),
             _ => (0, field),
         };
-        let (line, missing) = self.parts.get(at).map_or((None, field.len()), |part| self.compose.find(part, field));
+        let (line, mut missing) = self.parts.get(at).map_or((None, field.len()), |part| self.compose.find(part, field));
         let mut best = (self.compose, line);
+        // Of several files, the last one that has it has said it.
+        for input in self.more {
+            let (line, missing_there) = input.find(&(0..input.text.len()), field);
+            if line.is_some() && missing_there <= missing {
+                best = (input, line);
+                missing = missing_there;
+            }
+        }
         if let Some((input, value)) = &self.rancher {
             // The two may be of different versions.
             let bare = field.strip_prefix("services.").unwrap_or(field);
@@ -218,7 +300,14 @@ impl<'a> Documents<'a> {
             // What both have, the second file has said.
             if missing_there < missing || missing_there == 0 && bare.contains('.') {
                 best = (input, line);
+                missing = missing_there;
             }
+        }
+        if missing > 0
+            && let Some(value) = self.all.get(at)
+            && let Some(place) = extended_place(files, value, field)
+        {
+            return place;
         }
         match best {
             (input, Some(line)) => format!("{}, line {line}", input.shown),
@@ -227,15 +316,7 @@ impl<'a> Documents<'a> {
     }
 
     fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Vec<Value>, Failure> {
-        let text_of = |name: &str| {
-            let path = files.path.join(name);
-            let real = path.canonicalize().ok().zip(files.path.canonicalize().ok());
-            if files.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
-                return Err("it is not in the folder of the template".to_owned());
-            }
-            let input = Input::open_at_most(&path, VARIABLES_MAX).map_err(|error| error.to_string())?;
-            Ok::<_, String>(input.text)
-        };
+        let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
             variable: files.variable,
@@ -247,10 +328,10 @@ impl<'a> Documents<'a> {
         };
         let mut warnings = Vec::new();
         let requests = compose::requests(&self.all, &reading, &mut warnings);
-        let requests =
-            requests.map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field))))?;
+        let requests = requests
+            .map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field, files))))?;
         for Warning { field, text } in warnings {
-            warn(&format!("warning: {}: {field}: {text}", self.place(&field)));
+            warn(&format!("warning: {}: {field}: {text}", self.place(&field, files)));
         }
         requests
             .iter()
@@ -260,7 +341,7 @@ impl<'a> Documents<'a> {
 }
 
 /// A name of a stack out of any text.
-fn plain_name(name: &str) -> String {
+pub(super) fn plain_name(name: &str) -> String {
     let plain = |char: char| if char.is_ascii_alphanumeric() || "_-".contains(char) { char } else { '-' };
     let name: String = name.chars().map(plain).collect();
     name.trim_start_matches(['-', '_']).to_owned()
@@ -282,6 +363,7 @@ mod tests {
     fn wrong(compose: Input, rancher: Option<&str>) -> String {
         let files = Files {
             compose,
+            more: Vec::new(),
             rancher: rancher.map(|text| input("second", text)),
             stack: None,
             folder: Some("Shop".to_owned()),
@@ -334,5 +416,56 @@ mod tests {
         assert!(rendered("build").starts_with("first.tpl, line 7: services.web.build"), "{}", rendered("build"));
         // What is no YAML too, where the reader notices.
         assert!(rendered("[").starts_with("first.tpl: line 8"), "{}", rendered("["));
+    }
+
+    #[test]
+    fn several_files_are_one_and_errors_name_the_last_that_says_it() {
+        const BASE: &str = "services:\n  web:\n    image: a\n    scale: 2\n";
+        let files = |compose: &str, more: &[&str]| Files {
+            compose: input("first", compose),
+            more: more.iter().enumerate().map(|(at, text)| input(["second", "third"][at], text)).collect(),
+            rancher: None,
+            stack: Some("shop"),
+            folder: None,
+            variable: &|_| None,
+            unset_is_empty: false,
+            path: PathBuf::new(),
+            is_confined: false,
+            profiles: &[],
+        };
+        let (_, services) = read_stack(&files(BASE, &["services: {web: {scale: 3}}\n", "web: {tty: true}\n"])).unwrap();
+        assert_eq!((&services[0]["count"], &services[0]["tty"]), (&3.into(), &true.into()));
+        let wrong = |compose: &str, more: &[&str]| read_stack(&files(compose, more)).unwrap_err().to_string();
+        for (more, part) in [
+            (&["services:\n  web:\n    scale: x\n"][..], "second, line 3: services.web.scale"),
+            (
+                &["services:\n  web:\n    scale: x\n", "services:\n  web:\n\n    scale: y\n"],
+                "third, line 4: services.web.scale",
+            ),
+            (&["services:\n  web:\n    tty: true\n    build: .\n"], "second, line 4: services.web.build"),
+            (&["- a\n"], "first: it is read with second"),
+            (&["id: a\nimage: b\n"], "first: it is read with second"),
+        ] {
+            let error = wrong(BASE, more);
+            assert!(error.starts_with(part), "{more:?}: {error}");
+        }
+        let whole = wrong("services:\n  web:\n    image: a\n    build: .\n", &["services:\n  web:\n    tty: true\n"]);
+        assert!(whole.starts_with("first, line 4: services.web.build"), "{whole}");
+    }
+
+    #[test]
+    fn what_a_service_has_from_another_is_found_where_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("common")).unwrap();
+        std::fs::write(folder.path().join("common/base.yml"), "base:\n  image: a\n  build: .\n").unwrap();
+        let wrong = |text: &str| {
+            std::fs::write(folder.path().join("compose.yml"), text).unwrap();
+            let files = Files::of(&folder.path().join("compose.yml"), None, None).unwrap();
+            read_stack(&files).unwrap_err().to_string()
+        };
+        let other = wrong("services:\n  web:\n    extends: {file: common/base.yml, service: base}\n");
+        assert!(other.contains("common/base.yml, line 3: services.web.build"), "{other}");
+        let same = wrong("services:\n  base:\n    image: a\n    build: .\n  a:\n    extends: base\n");
+        assert!(same.contains("compose.yml, line 4: services.a.build"), "{same}");
     }
 }

@@ -28,7 +28,7 @@ pub(in crate::cli) struct Waiting {
 }
 
 /// The path of a stack.
-fn path_of(stack: &str, rest: &str) -> String {
+pub(super) fn path_of(stack: &str, rest: &str) -> String {
     let mut path = String::from("/v1/stacks/");
     escape(stack, ESCAPED, &mut path);
     path + rest

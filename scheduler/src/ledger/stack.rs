@@ -3,6 +3,8 @@
 //! A stack is stored as the placements are: by its owner alone, sealed in etcd, taken over when that is gone. Its id has a
 //! slash, which no request can have.
 
+use std::collections::BTreeMap;
+
 use model::Text;
 use serde::{Deserialize, Serialize};
 use stacks::{Service, Stack};
@@ -30,6 +32,9 @@ pub(crate) struct StackRecord {
     pub(crate) stack: Stack,
     /// Its revisions, the oldest first; the last one is what is wanted.
     pub(crate) history: Vec<StackRevision>,
+    /// Answers to the questions of the catalog's template that it is from; none that is a password or a secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) answers: BTreeMap<Text, Text>,
 }
 
 /// A stack as somebody wanted it.
@@ -115,7 +120,7 @@ mod tests {
             StackRevision { revision: number, made: 0, subject, services: vec![service], outcome }
         };
         let kept = |bytes: usize| {
-            let mut record = StackRecord { stack: Stack::default(), history: Vec::new() };
+            let mut record = StackRecord { stack: Stack::default(), history: Vec::new(), answers: BTreeMap::new() };
             (1..=20).for_each(|number| record.add(revision(number, bytes)));
             assert!(record.history[..record.history.len() - 1].iter().all(|old| old.outcome.starts_with("replaced")));
             record.history.iter().map(|revision| revision.revision).collect::<Vec<_>>()

@@ -4,8 +4,10 @@
 //! it would silently not be honoured.
 
 pub(crate) mod engine;
+pub(crate) mod health_check;
 pub(crate) mod limits;
 pub(crate) mod member;
+pub(crate) mod networks;
 pub(crate) mod rules;
 
 use std::collections::{HashMap, HashSet};

@@ -25,16 +25,18 @@ pub struct EnginePolicy {
 }
 
 /// The fields of a body that creates a container.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 15] = [
     "Cmd",
     "Domainname",
     "Entrypoint",
     "Env",
     "ExposedPorts",
+    "Healthcheck",
     "HostConfig",
     "Hostname",
     "Image",
     "Labels",
+    "NetworkingConfig",
     "StopSignal",
     "StopTimeout",
     "User",
@@ -148,6 +150,7 @@ impl EnginePolicy {
         }
         let host = &body["HostConfig"];
         let mode = host["NetworkMode"].as_str().unwrap_or_default();
+        check_endpoints(&body["NetworkingConfig"], mode)?;
         let labels = body["Labels"].as_object().into_iter().flatten();
         let labels: serde_json::Map<_, _> = labels
             .filter(|(key, _)| STACK_LABELS.iter().any(|known| key.eq_ignore_ascii_case(known)))
@@ -195,6 +198,22 @@ impl EnginePolicy {
             _ => Ok(()),
         }
     }
+}
+
+/// Refuses all that a body says of networks but further names of the container in the one that the policy looks at.
+fn check_endpoints(networking: &Json, network: &str) -> Result<(), String> {
+    let wrong = || Err("NetworkingConfig has more than aliases in the network of NetworkMode".to_owned());
+    let Some(object) = networking.as_object() else { return if networking.is_null() { Ok(()) } else { wrong() } };
+    for (key, endpoints) in object {
+        let Some(endpoints) = endpoints.as_object().filter(|_| key == "EndpointsConfig") else { return wrong() };
+        for (name, endpoint) in endpoints {
+            let is_fine = |(key, value): (&String, &Json)| key == "Aliases" && texts_of(value).is_ok();
+            if name != network || !endpoint.as_object().is_some_and(|endpoint| endpoint.iter().all(is_fine)) {
+                return wrong();
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether the engine puts a container into a network of its own choice.
@@ -276,11 +295,35 @@ mod tests {
             (json!({ "Image": "web:1" }), REQUEST_LABEL),
             (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "" } }), REQUEST_LABEL),
             (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r" }, "HostConfig": [] }), "not an object"),
-            (json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r" }, "NetworkingConfig": {} }), "NetworkingConfig"),
+            (
+                json!({ "Image": "web:1", "Labels": { REQUEST_LABEL: "r" }, "NetworkingConfig": { "EndpointsConfig": { "b": {} } } }),
+                "NetworkingConfig",
+            ),
             (json!({ "Labels": { REQUEST_LABEL: "r" } }), "image"),
         ] {
             let error = plain.check_create(&whole, &[]).unwrap_err();
             assert!(error.contains(why), "{whole}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_in_the_own_network_are_all_that_a_body_says_of_networks() {
+        let policy = policy(&json!({ "default": { "networks": ["shop"] } }));
+        for (networking, allowed) in [
+            (json!(null), true),
+            (json!({}), true),
+            (json!({ "EndpointsConfig": { "shop": { "Aliases": ["db"] } } }), true),
+            (json!({ "EndpointsConfig": { "other": { "Aliases": ["db"] } } }), false),
+            (json!({ "EndpointsConfig": { "shop": {}, "other": {} } }), false),
+            (json!({ "EndpointsConfig": { "shop": { "IPAMConfig": { "IPv4Address": "192.0.2.1" } } } }), false),
+            (json!({ "EndpointsConfig": { "shop": { "Aliases": "db" } } }), false),
+            (json!({ "endpointsConfig": { "other": {} } }), false),
+            (json!([]), false),
+        ] {
+            let mut whole = body(&json!({ "NetworkMode": "shop" }));
+            whole["NetworkingConfig"] = networking.clone();
+            whole["Healthcheck"] = json!({ "Test": ["CMD", "true"] });
+            assert_eq!(policy.check_create(&whole, &[]).is_ok(), allowed, "{networking}");
         }
     }
 

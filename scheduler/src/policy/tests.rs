@@ -134,6 +134,10 @@ fn no_container_without_a_network_gets_into_a_default_one_that_is_not_allowed() 
     }
     let policy = policy(&json!({"default": {"networks": ["test-*"]}})).unwrap();
     assert_eq!(refused(&policy, &json!({"image": "web", "network": "test-1"})).0, "");
+    let several = |networks| refused(&policy, &json!({"image": "web", "networks": networks})).1;
+    assert_eq!(several(json!(["test-1", "test-2"])), "");
+    assert_eq!(several(json!(["test-1", "other"])), "networks[1]");
+    assert_eq!(several(json!(["other", "test-1"])), "network");
     let denial = policy.check(&request(&json!({"image": "web"}), None), &[]).unwrap_err();
     assert!(denial.to_string().contains("give it one that they allow") && denial.expected().contains("[\"bridge\"]"));
 }
@@ -266,4 +270,24 @@ proptest! {
             prop_assert!(!root.contains("pipe") && root != "./" && root != "D:\\", "{}", volume);
         }
     }
+}
+
+#[test]
+fn commands_run_only_where_a_rule_says_so() {
+    let subject = |name: &str| Subject::of_token(Some(name));
+    let policy =
+        policy(&json!({"subjects": {"token:ops": {"exec": ["shop", "test-*"]}, "token:all": {"exec": "*"}}})).unwrap();
+    for (name, stack, allowed) in [
+        ("ci", "shop", false),
+        ("ops", "shop", true),
+        ("ops", "test-1", true),
+        ("ops", "bank", false),
+        ("ops", "", false),
+        ("all", "", true),
+    ] {
+        assert_eq!(policy.check_exec(&subject(name), stack).is_ok(), allowed, "{name} {stack}");
+    }
+    let denial = Policy::default().check_exec(&subject("ops"), "shop").unwrap_err();
+    assert_eq!((denial.rule, &*denial.field), ("exec", "of"));
+    assert!(denial.expected().contains(r#"{exec: ["shop"]}"#), "{}", denial.expected());
 }

@@ -69,7 +69,9 @@ impl Placer {
                 return Err(Refusal::Taken(problem));
             }
             let rules = (wish.prune, wish.atomic);
-            self.revised(before, (name, wish.services_for(before)), rules, subject, clock.now())
+            let record = self.revised(before, (name, wish.services_for(before)), rules, subject, clock.now())?;
+            let answers = wish.answers.clone().unwrap_or_else(|| record.answers.clone());
+            Ok(StackRecord { answers, ..record })
         })
         .await
     }
@@ -267,6 +269,7 @@ pub(crate) fn changed(
     now: Duration,
 ) -> StackRecord {
     let mut history = before.map(|record| record.history.clone()).unwrap_or_default();
+    let answers = before.map(|record| record.answers.clone()).unwrap_or_default();
     let mut stack =
         before.map_or_else(|| Stack { name: name.clone(), ..Stack::default() }, |record| record.stack.clone());
     let last = history.last().map(|revision| &revision.services);
@@ -298,7 +301,7 @@ pub(crate) fn changed(
             services,
             outcome: Text::default(),
         };
-        let mut record = StackRecord { stack, history };
+        let mut record = StackRecord { stack, history, answers };
         record.add(revision);
         return record;
     }
@@ -306,7 +309,7 @@ pub(crate) fn changed(
         last.outcome = Text::default();
         last.subject = subject.clone();
     }
-    let mut record = StackRecord { stack, history };
+    let mut record = StackRecord { stack, history, answers };
     note_outcome(&mut record);
     record
 }

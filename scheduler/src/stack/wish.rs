@@ -1,17 +1,22 @@
 //! What a client wants of a stack: the body of `PUT /v1/stacks/NAME`. ◇
 
+use std::collections::BTreeMap;
+
 use model::{Map, Text, Value};
 use stacks::Service;
 
 use crate::ledger::stack::{SERVICES_BYTES_MAX, StackRecord};
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
-use crate::place::request::limits::ID_MAX;
+use crate::place::request::limits::{ID_MAX, LIST_MAX};
 use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL, any_unit, is_pinned};
 use crate::subject::Subject;
 
 /// Most services of a stack.
 const SERVICES_MAX: usize = 256;
+
+/// Most bytes of the answers that are stored with a stack: they are in each of its values, beside its services.
+const ANSWERS_BYTES_MAX: usize = 32 << 10;
 
 /// Longest name of a stack or a service: ids of units have both, an index and a digest.
 const NAME_MAX: usize = 40;
@@ -24,6 +29,8 @@ pub(crate) struct Wish {
     pub(crate) expect: Option<u64>,
     pub(crate) prune: bool,
     pub(crate) atomic: bool,
+    /// Answers to the questions of a catalog's template; `None` leaves those that there are.
+    pub(crate) answers: Option<BTreeMap<Text, Text>>,
 }
 
 /// One service.
@@ -73,7 +80,8 @@ impl Wish {
     /// Fails with the field that is wrong.
     pub(crate) fn parse(stack: &str, value: &Value) -> Result<Self, Invalid> {
         let fields = Fields::of(value)?;
-        fields.only(&[&["atomic", "expect", "prune", "services"]])?;
+        fields.only(&[&["answers", "atomic", "expect", "prune", "services"]])?;
+        let answers = answers(&fields)?;
         let mut services: Vec<WantedService> = Vec::new();
         for (at, entry) in fields.list("services", SERVICES_MAX)?.iter().enumerate() {
             let entry = fields.entry("services", at, entry)?;
@@ -97,6 +105,14 @@ impl Wish {
                 return Err(Invalid::new(field, format!("no service {name}"), "services of this stack"));
             }
         }
+        for (at, one) in services.iter().enumerate() {
+            let never_ends =
+                |name: &&Text| services.iter().any(|other| other.service.name == **name && !other.service.job);
+            if let Some(name) = one.service.after_end.iter().find(never_ends) {
+                let field = format!("services[{at}].depends_on");
+                return Err(Invalid::new(field, format!("{name} is no job, so it never ends"), "jobs (restart: no)"));
+            }
+        }
         let bytes: usize =
             services.iter().map(|one| serde_json::to_vec(&one.service).map_or(0, |bytes| bytes.len())).sum();
         if bytes > SERVICES_BYTES_MAX {
@@ -104,8 +120,30 @@ impl Wish {
             return Err(Invalid::new("services", format!("{bytes} bytes"), expected));
         }
         let expect = fields.int("expect", 0, i64::MAX)?.and_then(|expect| u64::try_from(expect).ok());
-        Ok(Self { services, expect, prune: fields.truth("prune")?, atomic: fields.truth("atomic")? })
+        Ok(Self { services, expect, prune: fields.truth("prune")?, atomic: fields.truth("atomic")?, answers })
     }
+}
+
+/// The answers that are stored with a stack.
+fn answers(fields: &Fields<'_>) -> Result<Option<BTreeMap<Text, Text>>, Invalid> {
+    let map = match fields.get("answers") {
+        None => return Ok(None),
+        Some(Value::Map(map)) if map.len() <= LIST_MAX => map,
+        Some(other) => return fields.wrong("answers", other, format!("a map of at most {LIST_MAX} texts")),
+    };
+    let below = Fields { path: "answers".into(), map };
+    let mut answers = BTreeMap::new();
+    let mut bytes = 0;
+    for (key, value) in map {
+        let Some(text) = value.as_text() else { return below.wrong(key, value, "text") };
+        bytes += key.len() + text.len();
+        answers.insert(key.clone(), text.clone());
+    }
+    if bytes > ANSWERS_BYTES_MAX {
+        let expected = format!("answers of at most {ANSWERS_BYTES_MAX} bytes together");
+        return Err(Invalid::new("answers", format!("{bytes} bytes"), expected));
+    }
+    Ok(Some(answers))
 }
 
 fn wanted(stack: &str, map: &Map) -> Result<WantedService, Invalid> {
@@ -149,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_stack_is_services_with_rules() {
-        let wish = parse(serde_json::json!({ "expect": 3, "services": [
+        let wish = parse(serde_json::json!({ "expect": 3, "answers": { "port": "80" }, "services": [
             { "service": "db", "image": "db", "volumes": ["data:/data"] },
             { "service": "web", "image": "web", "count": 2, "depends_on": ["db"], "update": { "batch": 2 } },
             { "service": "once", "image": "job", "restart": "no" },
@@ -171,6 +209,7 @@ mod tests {
                 (1, false, true, false, lasts),
             ]
         );
+        assert_eq!(wish.answers, Some(BTreeMap::from([("port".into(), "80".into())])));
         assert_eq!((wish.expect, wish.services[1].service.update.batch), (Some(3), 2));
     }
 
@@ -180,6 +219,9 @@ mod tests {
         for (json, field) in [
             (serde_json::json!({}), "services"),
             (serde_json::json!({ "service": [] }), "service"),
+            (serde_json::json!({ "answers": [] }), "answers"),
+            (serde_json::json!({ "answers": { "a": 5 } }), "answers.a"),
+            (serde_json::json!({ "answers": { "a": "x".repeat(40_000) } }), "answers"),
             (one(serde_json::json!({ "image": "i" })), "services[0].service"),
             (one(serde_json::json!({ "service": "a/b", "image": "i" })), "services[0].service"),
             (one(serde_json::json!({ "service": "a" })), "services[0].image"),
@@ -190,6 +232,21 @@ mod tests {
                 "services[0].update.batch",
             ),
             (one(serde_json::json!({ "service": "a", "image": "i", "depends_on": ["b"] })), "services[0].depends_on"),
+            (one(serde_json::json!({ "service": "a", "image": "i", "depends_on": [5] })), "services[0].depends_on[0]"),
+            (
+                one(
+                    serde_json::json!({ "service": "a", "image": "i", "depends_on": [{ "service": "a", "condition": "x" }] }),
+                ),
+                "services[0].depends_on[0].condition",
+            ),
+            (
+                serde_json::json!({ "services": [
+                    { "service": "a", "image": "i", "depends_on": [
+                        { "service": "b", "condition": "service_completed_successfully" }] },
+                    { "service": "b", "image": "i" },
+                ] }),
+                "services[0].depends_on",
+            ),
             (
                 one(serde_json::json!({ "service": "a", "image": "i", "labels": { "io.berth.unit": "a/1" } })),
                 "services[0].labels.io.berth.unit",

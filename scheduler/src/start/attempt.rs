@@ -90,6 +90,12 @@ impl StartJob {
             if began {
                 ran.insert(at);
             } else {
+                for network in &request.members[at].run.more_networks {
+                    let mut retries = Retries::new();
+                    while let Err(error) = docker.join(&id, network).await {
+                        retries.rest(error).await.map_err(|error| failure(at, error, effects))?;
+                    }
+                }
                 say("starting");
                 let mut retries = Retries::new();
                 while let Err(error) = docker.start(&id).await {

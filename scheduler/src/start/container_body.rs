@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigIsolationEnum, PortBinding, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, EndpointSettings, HealthConfig, HostConfig, HostConfigIsolationEnum, NetworkingConfig,
+    PortBinding, RestartPolicy, RestartPolicyNameEnum,
 };
 use model::Text;
 
@@ -14,6 +15,7 @@ use crate::ledger::record::{PromisedContainer, Replica};
 use crate::place::hosts::{CPU, MEMORY};
 use crate::place::inventory::PLACEMENT_LABEL;
 use crate::place::request::Request;
+use crate::place::request::health_check::HealthCheck;
 use crate::place::request::member::Member;
 use crate::place::windows::Isolation;
 use crate::start::docker::{ATTEMPT_LABEL, LEDGER_LABEL, REQUEST_LABEL};
@@ -24,7 +26,7 @@ const DOMAIN: &str = "rancher.internal";
 /// Shares of the processor that an engine gives a whole one, in its own unit.
 const SHARES_OF_PROCESSOR: i64 = 1024;
 
-/// Billionths of a processor in a thousandth.
+/// Billionths in a thousandth, of a processor and of a second.
 const NANO_PER_MILLI: i64 = 1_000_000;
 
 /// The least shares that an engine takes.
@@ -76,6 +78,10 @@ pub(crate) fn body(
         working_dir: run.working_dir.as_ref().map(ToString::to_string),
         stop_signal: run.stop_signal.as_ref().map(ToString::to_string),
         stop_timeout: run.stop_timeout,
+        healthcheck: run.health_check.as_ref().map(health_check),
+        networking_config: run.network.as_ref().filter(|_| !run.aliases.is_empty()).map(|network| NetworkingConfig {
+            endpoints_config: Some(HashMap::from([(network.to_string(), endpoint(&run.aliases))])),
+        }),
         labels: Some(labels.collect()),
         exposed_ports: (!ports.is_empty()).then(|| ports.keys().cloned().collect()),
         host_config: Some(HostConfig {
@@ -101,6 +107,25 @@ pub(crate) fn body(
             ..settings
         }),
         ..ContainerCreateBody::default()
+    }
+}
+
+/// How a container is in a network.
+pub(crate) fn endpoint(aliases: &[Text]) -> EndpointSettings {
+    let aliases = (!aliases.is_empty()).then(|| aliases.iter().map(ToString::to_string).collect());
+    EndpointSettings { aliases, ..EndpointSettings::default() }
+}
+
+/// A check as the engine takes it, whose times are billionths of a second.
+fn health_check(check: &HealthCheck) -> HealthConfig {
+    let nanos = |millis: Option<i64>| millis.map(|millis| millis.saturating_mul(NANO_PER_MILLI));
+    HealthConfig {
+        test: (!check.test.is_empty()).then(|| check.test.iter().map(ToString::to_string).collect()),
+        interval: nanos(check.interval),
+        timeout: nanos(check.timeout),
+        retries: check.retries,
+        start_period: nanos(check.start_period),
+        start_interval: nanos(check.start_interval),
     }
 }
 
@@ -194,7 +219,8 @@ mod tests {
 
     #[test]
     fn every_setting_reaches_the_engine() {
-        let json = r#"{"image": "a", "domainname": "b.c", "engine": {"cap_add": ["A"], "cap_drop": ["B"], "cgroup_parent": "/p", "cpu_shares": 5,
+        let json = r#"{"image": "a", "domainname": "b.c", "engine": {"cap_add": ["A"], "cap_drop": ["B"], "cgroup": "private", "cgroup_parent": "/p", "cpu_shares": 5,
+            "cpu_count": 1, "cpu_percent": 5, "cpu_period": 5, "cpu_quota": 5, "device_cgroup_rules": ["a"], "dns_opt": ["a"], "storage_opt": {"size": "1G"},
             "cpuset": "0", "devices": ["/dev/fuse"], "extra_hosts": ["a:192.0.2.1"], "group_add": ["mail"], "init": true, "ipc": "host",
             "logging": {"driver": "syslog", "options": {"tag": "x"}}, "mem_swappiness": 5, "memswap_limit": -1, "oom_kill_disable": true,
             "oom_score_adj": 5, "pid": "host", "pids_limit": 5, "privileged": true, "read_only": true, "security_opt": ["a"],
@@ -241,6 +267,21 @@ mod tests {
             bodies(r#"{"image": "a", "resources": {"memory": 5}}"#, true)[0]["HostConfig"]["MemoryReservation"]
                 .is_null()
         );
+    }
+
+    #[test]
+    fn engines_check_health_and_know_names_in_networks() {
+        let sent = &bodies(
+            r#"{"image": "a", "healthcheck": {"test": "true", "interval": 1500, "retries": 2},
+                "networks": [{"name": "front", "aliases": ["web"]}, "back"]}"#,
+            false,
+        )[0];
+        let check = serde_json::json!({"Test": ["CMD-SHELL", "true"], "Interval": 1_500_000_000, "Retries": 2});
+        assert_eq!(sent["Healthcheck"], check);
+        assert_eq!(sent["HostConfig"]["NetworkMode"], "front");
+        assert_eq!(sent["NetworkingConfig"]["EndpointsConfig"], serde_json::json!({"front": {"Aliases": ["web"]}}));
+        let plain = &bodies(r#"{"image": "a", "networks": ["front"]}"#, false)[0];
+        assert!(plain["NetworkingConfig"].is_null() && plain["Healthcheck"].is_null(), "{plain}");
     }
 
     #[test]

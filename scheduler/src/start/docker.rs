@@ -3,7 +3,9 @@
 //! A name is unique on an engine, so a container is created by the name it was promised under: asking twice is found
 //! out by the engine. Everything has a time limit, and every failure says whether the engine may have heard.
 
+pub(crate) mod inside;
 mod presence;
+mod stored_images;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::models::{ContainerCreateBody, CreateImageInfo};
+use bollard::models::{ContainerCreateBody, CreateImageInfo, NetworkConnectRequest};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
@@ -28,6 +30,8 @@ use tokio::time::{Instant, timeout};
 use crate::place::inventory::PLACEMENT_LABEL;
 use crate::place::life::Life;
 use crate::place::request::member::ImagePlatform;
+use crate::place::request::networks::JoinedNetwork;
+use crate::start::container_body::endpoint;
 use crate::start::credentials::Credentials;
 use crate::start::platforms::of_index;
 
@@ -157,6 +161,27 @@ impl DockerEngine {
         let body = Box::new(body);
         let created = self.ask(START_TIME, |docker| async move { docker.create_container(Some(options), *body).await });
         Ok(self.watched(created).await?.id.into())
+    }
+
+    /// Puts a container into a further network; that it is in it already is no error.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn join(&self, container: &str, network: &JoinedNetwork) -> Result<(), EngineError> {
+        let config = NetworkConnectRequest {
+            container: container.to_owned(),
+            endpoint_config: Some(endpoint(&network.aliases)),
+        };
+        let joined = self.ask(START_TIME, |docker| async move { docker.connect_network(&network.name, config).await });
+        match self.watched(joined).await {
+            Err(EngineError::Refused(why) | EngineError::Conflict(why))
+                if why.contains("already exists in network") =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Starts it; that it runs already is no error.

@@ -77,6 +77,29 @@ impl Starter {
         self.all_are(id, units, &[Stage::Started])
     }
 
+    /// Stops the containers of units and starts the same ones again, where they are.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Starter::stop_units`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Starter::stop_units`].
+    pub(crate) async fn restart_units(
+        self: &Arc<Self>,
+        id: &Text,
+        units: &[usize],
+        progress: ProgressSender,
+    ) -> Result<(), Refusal> {
+        let job = self.claim_idle(id, &progress).await?;
+        self.all_are(id, units, &[Stage::Started, Stage::Restarting])?;
+        let begun = self.placer.begin(id, units, (&[Stage::Started], Stage::Restarting), self.clock.now());
+        self.commit_begun(id, &begun).await?;
+        self.run_job(job, None, progress).await?;
+        self.all_are(id, units, &[Stage::Started])
+    }
+
     /// The exclusive job for a placement of this scheduler, after those that are running.
     pub(super) async fn claim_idle(
         self: &Arc<Self>,

@@ -212,6 +212,7 @@ impl VersionFolder {
         let folder = Some(template.to_owned());
         read(&Files {
             compose,
+            more: Vec::new(),
             rancher,
             stack,
             folder,

@@ -93,6 +93,11 @@ pub(crate) fn thousandths(text: &str) -> Option<i64> {
 
 /// The seconds of a time such as `1m30s`, rounded up: engines count whole ones.
 pub(super) fn seconds(text: &str) -> Option<i64> {
+    Some(micros(text)?.checked_add(999_999)? / 1_000_000)
+}
+
+/// The millionths of a second of a time.
+pub(super) fn micros(text: &str) -> Option<i64> {
     let mut rest = text.trim();
     let mut micros: i64 = 0;
     while !rest.is_empty() {
@@ -109,7 +114,7 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
         micros = micros.checked_add(thousandths(&rest[..digits])?.checked_mul(each)? / 1000)?;
         rest = &rest[unit..];
     }
-    (!text.trim().is_empty()).then_some(micros.checked_add(999_999)? / 1_000_000)
+    (!text.trim().is_empty()).then_some(micros)
 }
 
 #[cfg(test)]

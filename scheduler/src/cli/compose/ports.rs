@@ -17,7 +17,7 @@ pub(super) fn ports(service: &Section<'_>) -> Result<Value, Invalid> {
         match item {
             Value::Map(_) => {
                 let port = Section::new(path, item)?;
-                port.only(&["host_ip", "mode", "name", "protocol", "published", "target"])?;
+                port.only(&["app_protocol", "host_ip", "mode", "name", "protocol", "published", "target"])?;
                 if port.text("mode")?.is_some_and(|mode| &*mode != "host") {
                     return Err(unsupported(port.at("mode"), &["host"]));
                 }

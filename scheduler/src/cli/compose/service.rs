@@ -4,13 +4,17 @@ use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
+use crate::cli::compose::health_check::health_check;
+use crate::cli::compose::networks::networks;
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::volumes::{named, volume_driver, volumes};
+use crate::cli::compose::settings::bytes;
+use crate::cli::compose::volumes::{named, volumes};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
+use crate::place::request::member::words;
 
 /// Label of a container that is not started again when it has ended.
 const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
@@ -19,7 +23,9 @@ const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
 const LINKS_LABEL: &str = "io.berth.links";
 
 const SERVICE_KEYS: &[&str] = &[
+    "attach",
     "command",
+    "configs",
     "container_name",
     "cpus",
     "depends_on",
@@ -32,6 +38,7 @@ const SERVICE_KEYS: &[&str] = &[
     "environment",
     "expose",
     "external_links",
+    "healthcheck",
     "hostname",
     "image",
     "isolation",
@@ -47,8 +54,10 @@ const SERVICE_KEYS: &[&str] = &[
     "platform",
     "profiles",
     "ports",
+    "pull_policy",
     "restart",
     "scale",
+    "secrets",
     "stdin_open",
     "stop_grace_period",
     "stop_signal",
@@ -74,53 +83,24 @@ impl Compose<'_> {
         Ok(updates)
     }
 
-    /// What only an engine has to do with, from keys of the service itself.
-    fn settings(&self, service: &Section<'_>) -> Result<Option<Value>, Invalid> {
-        let mut settings: Draft = Vec::new();
-        for name in engine::names() {
-            let Some(value) = service.get(name) else { continue };
-            let value = match (name, value) {
-                // Two ways to write one list.
-                ("extra_hosts", Value::Map(map)) => {
-                    let host = |(name, address): &(Text, Value)| {
-                        Value::text(format!("{name}:{}", address.as_str().unwrap_or_default()))
-                    };
-                    Value::list(map.iter().map(host).collect::<Vec<_>>())
-                }
-                ("sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
-                ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
-                    truth(service, name)?.unwrap_or(Value::Bool(false))
-                }
-                ("cpu_shares" | "mem_swappiness" | "oom_score_adj" | "pids_limit", Value::Text(_)) => {
-                    number(service, name)?
-                }
-                ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
-                ("group_add", _) => Value::list(texts(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
-                _ => value.clone(),
-            };
-            settings.push((name.into(), value));
-        }
-        if service.get("log_driver").is_some() || service.get("log_opt").is_some() {
-            if service.get("logging").is_some() {
-                return Err(Invalid::new(service.at("log_driver"), "given with logging", "one of them"));
-            }
-            let driver = service.text("log_driver")?.map(|driver| ("driver".into(), Value::Text(driver)));
-            let options = [("options".into(), Map::new(service.pairs("log_opt")?).into())];
-            settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
-        }
-        if let Some(driver) = volume_driver(service, &self.volumes.drivers)? {
-            settings.retain(|(name, _)| &**name != "volume_driver");
-            settings.push(("volume_driver".into(), Value::Text(driver)));
-        }
-        Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
-    }
-
     /// Names labels of the predecessor that stay on the container and do nothing else.
     fn check_labels(&self, service: &Section<'_>, labels: &[(Text, Value)]) {
         for (key, _) in labels.iter().filter(|(key, _)| key.starts_with("io.rancher.")) {
             if !LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
                 self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
             }
+        }
+    }
+
+    /// Checks keys that become no field of a request.
+    fn check_others(&self, service: &Section<'_>) -> Result<(), Invalid> {
+        if service.get("attach").is_some() {
+            self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
+        }
+        let policy = service.text("pull_policy")?.filter(|word| !matches!(&**word, "" | "missing" | "if_not_present"));
+        match policy {
+            None => Ok(()),
+            Some(_) => Err(unsupported(service.at("pull_policy"), &["missing", "if_not_present"])),
         }
     }
 
@@ -134,6 +114,10 @@ impl Compose<'_> {
             };
             // What comes later counts.
             environment.retain(|(own, _)| *own != key);
+            if let Some(other @ (Value::List(_) | Value::Map(_))) = &value {
+                let field = service.at(&format!("environment.{key}"));
+                return Err(Invalid::new(field, format!("found {}", other.kind()), "text"));
+            }
             environment.extend(value.map(|value| (key, value)));
         }
         Ok(Map::new(environment).into())
@@ -156,9 +140,11 @@ impl Compose<'_> {
             return Err(Invalid::new(service.at("image"), "missing", "an image; nothing is built here"));
         };
         put("image", Some(image_of(service, image)?));
+        self.check_others(service)?;
         for key in ["command", "entrypoint", "dns", "dns_search"] {
-            put(key, service.get(key).cloned());
+            put(key, words_of(service, key)?);
         }
+        put("healthcheck", health_check(service)?);
         put("engine", self.settings(service)?);
         for key in ["domainname", "hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
             // An empty one, as a variable may be, says nothing.
@@ -181,16 +167,23 @@ impl Compose<'_> {
         self.check_labels(service, &labels);
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
-        put("volumes", Some(named(&volumes(service)?, &self.stack, &self.volumes.of_units)));
+        let mut volumes = named(&volumes(service)?, &self.stack, &self.volumes);
+        volumes.extend(self.host_files.volumes(service)?);
+        put("volumes", Some(Value::list(volumes)));
         let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
         match network(service)? {
             Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),
-            mode => put("network", mode.map(Value::Text)),
+            Some(mode) => put("network", Some(Value::Text(mode))),
+            None => {
+                if let Some((field, value)) = networks(service, &self.networks)? {
+                    put(field, Some(value));
+                }
+            }
         }
         let mut resources: Draft = Vec::new();
         let mut limits: Draft = Vec::new();
-        resources.extend(service.get("mem_reservation").map(|value| ("memory".into(), value.clone())));
-        limits.extend(service.get("mem_limit").map(|value| ("memory".into(), value.clone())));
+        resources.extend(service.get("mem_reservation").and_then(bytes).map(|value| ("memory".into(), value)));
+        limits.extend(service.get("mem_limit").and_then(bytes).map(|value| ("memory".into(), value)));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = self.scale(service)?;
         put("update", self.upgrade(service)?);
@@ -214,8 +207,9 @@ impl Compose<'_> {
                 section.only(&["limits", "reservations"])?;
                 for (key, draft) in [("reservations", &mut resources), ("limits", &mut limits)] {
                     let Some(amounts) = section.below(key)? else { continue };
-                    amounts.only(&["cpus", "memory"])?;
-                    draft.extend(amounts.get("memory").map(|value| ("memory".into(), value.clone())));
+                    let pids: &[&str] = if key == "limits" { &["pids"] } else { &[] };
+                    amounts.only(&[&["cpus", "memory"], pids].concat())?;
+                    draft.extend(amounts.get("memory").and_then(bytes).map(|value| ("memory".into(), value)));
                     draft.extend(processors(&amounts, "cpus")?.map(|value| ("milli_cpu".into(), value)));
                 }
             }
@@ -255,29 +249,15 @@ const LABELS_WITH_EFFECT: [&str; 8] = [
 /// Its labels, with one about links that DNS would not know otherwise.
 fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
     let mut labels = service.pairs("labels")?;
+    for (_, value) in labels.iter_mut().filter(|(_, value)| value.is_null()) {
+        *value = "".into();
+    }
     let links = links(service)?.into_iter().chain(external_links(service)?);
     let aliases: Vec<_> = links.filter_map(|link| link.label()).collect();
     if !aliases.is_empty() {
         labels.push((LINKS_LABEL.into(), Value::text(aliases.join(","))));
     }
     Ok(labels)
-}
-
-pub(super) fn depends_on(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
-    match service.get("depends_on") {
-        None => Ok(Vec::new()),
-        Some(Value::List(items)) => Ok(items.iter().filter_map(Value::as_text).cloned().collect()),
-        Some(Value::Map(map)) => {
-            for (name, how) in map {
-                let condition = how.as_map().and_then(|how| how.text("condition"));
-                if condition.is_some_and(|condition| &**condition != "service_started") {
-                    return Err(unsupported(service.at(&format!("depends_on.{name}.condition")), &["service_started"]));
-                }
-            }
-            Ok(map.iter().map(|(name, _)| name.clone()).collect())
-        }
-        Some(other) => Err(Invalid::new(service.at("depends_on"), format!("found {}", other.kind()), "a list")),
-    }
 }
 
 /// The image, with what it is built for where the file says so: `windows/amd64`, `linux/arm64/v8`.
@@ -296,7 +276,10 @@ fn image_of(service: &Section<'_>, image: Text) -> Result<Value, Invalid> {
 
 fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
     for key in ["network_mode", "net"] {
-        let Some(mode) = service.text(key)? else { continue };
+        let Some(mode) = service.text(key)?.filter(|mode| !mode.is_empty()) else { continue };
+        if service.get("networks").is_some() {
+            return Err(Invalid::new(service.at(key), "given with networks", "one of them"));
+        }
         let is_known = !mode.contains(':') || mode.starts_with("service:") || mode.starts_with("container:");
         return if is_known {
             Ok(Some(mode))
@@ -304,14 +287,7 @@ fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
             Err(Invalid::new(service.at(key), format!("{mode} is not supported"), "a network by name, or service:NAME"))
         };
     }
-    match service.get("networks") {
-        None => Ok(None),
-        Some(Value::List(items)) if items.len() == 1 && items[0].as_text().is_some() => Ok(items[0].as_text().cloned()),
-        Some(Value::Map(map)) if map.len() == 1 && map.iter().all(|(_, value)| value.is_null()) => {
-            Ok(map.iter().next().map(|(name, _)| name.clone()))
-        }
-        Some(_) => Err(unsupported(service.at("networks"), &["a list with one network that the engines have"])),
-    }
+    Ok(None)
 }
 
 /// Another service whose name a service uses.
@@ -385,19 +361,33 @@ pub(super) fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, I
         None => Ok(None),
         Some(Value::Bool(value)) => Ok(value.then_some(true.into())),
         // A variable is text.
-        Some(Value::Text(text)) if matches!(&**text, "true" | "false") => {
-            Ok((&**text == "true").then_some(true.into()))
-        }
+        Some(Value::Text(text)) if text.is_empty() => Ok(None),
+        Some(Value::Text(text)) if truth_of(text).is_some() => Ok(truth_of(text).filter(|is| *is).map(Value::from)),
         Some(other) => Err(Invalid::new(service.at(key), format!("found {}", other.kind()), "true or false")),
     }
 }
 
-/// A number, or text that is one, as variables are.
-fn number(service: &Section<'_>, key: &str) -> Result<Value, Invalid> {
-    let text = service.text(key)?.unwrap_or_default();
-    let number =
-        text.trim().parse().map_err(|_| Invalid::new(service.at(key), format!("found {text:?}"), "a number"))?;
-    Ok(Value::Int(number))
+/// A truth as a variable has it, or as YAML 1.1 writes it.
+fn truth_of(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "y" => Some(true),
+        "false" | "no" | "off" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+/// A line or a list of words; of an entry point a line has words too, as in a shell.
+fn words_of(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+    if let Some(Value::List(_)) = service.get(key) {
+        return Ok(Some(Value::list(texts(service, key)?.into_iter().map(Value::Text))));
+    }
+    let Some(line) = service.text(key)?.filter(|line| !line.trim().is_empty()) else { return Ok(None) };
+    if key != "entrypoint" {
+        return Ok(Some(Value::Text(line)));
+    }
+    let words = words(&line);
+    let wrong = || Invalid::new(service.at(key), format!("found {line:?}"), "words, with every quote closed");
+    Ok(Some(Value::list(words.ok_or_else(wrong)?.into_iter().map(Value::Text))))
 }
 
 /// A whole number, or text that is one.

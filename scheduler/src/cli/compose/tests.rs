@@ -4,6 +4,10 @@ use super::*;
 use crate::cli::compose::deploy::thousandths;
 
 fn read(yaml: &str) -> Result<Vec<Value>, Invalid> {
+    read_for(false, yaml)
+}
+
+fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
     let parsed = |text: &&str| source::format::parse(text).unwrap().value(model::scalar::core);
     let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
     let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
@@ -11,9 +15,17 @@ fn read(yaml: &str) -> Result<Vec<Value>, Invalid> {
         stack: "shop",
         variable: &variable,
         unset_is_empty: false,
-        for_stack: false,
+        for_stack,
         rancher: None,
-        file: &|_| Ok(String::new()),
+        file: &|name| match name {
+            "common/base.yml" => {
+                Ok("services: {base: {image: base, env_file: own.env, extends: {file: more.yml, service: more}}}\n"
+                    .into())
+            }
+            "common/more.yml" => Ok("more: {image: more, tty: true, labels: [a=b]}\n".into()),
+            "common/own.env" => Ok("OWN=1\n".into()),
+            other => Err(format!("{other}: not found")),
+        },
         profiles: &[],
     };
     requests(&documents, &reading, &mut Vec::new())
@@ -53,7 +65,10 @@ fn compose_files_become_requests() {
 fn what_is_not_supported_is_named() {
     let service = |line: &str| format!("services:\n  web:\n    image: a\n    {line}\n");
     for (line, field) in [
-        ("healthcheck: {test: x}", "services.web.healthcheck"),
+        ("healthcheck: {tests: x}", "services.web.healthcheck.tests"),
+        ("pull_policy: always", "services.web.pull_policy"),
+        ("networks: {a: {ipv4_address: 192.0.2.1}}", "services.web.networks.a.ipv4_address"),
+        ("secrets: [{source: a, mode: 288}]", "services.web.secrets[0].mode"),
         ("build: .", "services.web.build"),
         ("deploy: {update_config: {parallelism: 1}}", "services.web.deploy.update_config"),
         ("deploy: {placement: {max_replicas_per_node: 1}}", "services.web.deploy.placement.max_replicas_per_node"),
@@ -61,9 +76,9 @@ fn what_is_not_supported_is_named() {
             "deploy: {placement: {constraints: ['node.role == manager']}}",
             "services.web.deploy.placement.constraints[0]: node.role == manager",
         ),
-        ("deploy: {resources: {limits: {pids: 5}}}", "services.web.deploy.resources.limits.pids"),
+        ("deploy: {resources: {reservations: {pids: 5}}}", "services.web.deploy.resources.reservations.pids"),
         ("network_mode: 'service:db'", "services.web.network_mode"),
-        ("volumes: [{type: tmpfs, target: /a}]", "services.web.volumes[0].type"),
+        ("volumes: [{type: cluster, target: /a}]", "services.web.volumes[0].type"),
         ("depends_on: {web: {condition: service_healthy}}", "services.web.depends_on.web.condition"),
         ("ports: [{target: 80, mode: ingress}]", "services.web.ports[0].mode"),
     ] {
@@ -172,7 +187,7 @@ fn keys_of_catalog_files_are_read() {
         assert_eq!(one(line).pointer(field), Some(&expected), "{line}: {}", one(line));
     }
     check_wrong("web: {image: a, cpu_shares: many}\n", "web.cpu_shares", "a number");
-    check_wrong("web: {image: a, ulimits: {nofile: {soft: 1}}}\n", "web.engine.ulimits.nofile.hard", "missing");
+    check_wrong("web: {image: a, ulimits: {nofile: {soft: 1}}}\n", "web.ulimits.nofile.hard", "missing");
     check_wrong("web: {image: a, log_driver: a, logging: {driver: b}}\n", "web.log_driver", "one of them");
 }
 
@@ -270,4 +285,150 @@ fn files_hold_several_documents() {
     for text in ["", "x", "-1", "1e3", "."] {
         assert_eq!(thousandths(text), None, "{text}");
     }
+}
+
+/// One case for each key of the Compose Specification that has a form of its own.
+#[test]
+fn keys_of_the_specification_are_read() {
+    let one = |line: &str| {
+        let file = format!(
+            "networks: {{front: {{external: true, name: real-front}}, old: {{external: {{name: real-old}}}}}}\n\
+             volumes: {{data: {{external: true, name: real-data}}, old: {{external: {{name: real-old}}}}}}\n\
+             secrets: {{key: {{file: /srv/key}}}}\nconfigs: {{conf: {{file: /srv/conf}}}}\n\
+             services:\n  web:\n    image: a\n    {line}\n"
+        );
+        let found = read_for(true, &file).unwrap_or_else(|error| panic!("{line}: {error}"));
+        serde_json::to_value(&found[0]).unwrap()
+    };
+    for (line, field, expected) in [
+        ("healthcheck: {test: curl -f localhost}", "/healthcheck/test", serde_json::json!("curl -f localhost")),
+        ("healthcheck: {test: [CMD, a, 5]}", "/healthcheck/test", serde_json::json!(["CMD", "a", "5"])),
+        (
+            "healthcheck: {interval: 1m30s, timeout: 500ms, start_period: 0s, start_interval: 1s, retries: '3'}",
+            "/healthcheck",
+            serde_json::json!({"interval": 90_000, "timeout": 500, "start_interval": 1000, "retries": 3}),
+        ),
+        ("healthcheck: {disable: true}", "/healthcheck/test", serde_json::json!(["NONE"])),
+        ("networks: [front]", "/network", serde_json::json!("real-front")),
+        ("networks: {old: }", "/network", serde_json::json!("real-old")),
+        ("networks: [default]", "/network", serde_json::json!(null)),
+        (
+            "networks: {back: {aliases: [db], priority: 5}, front: {aliases: [a, b]}, other: }",
+            "/networks",
+            serde_json::json!([
+                {"name": "back", "aliases": ["db"]}, {"name": "real-front", "aliases": ["a", "b"]}, {"name": "other"}
+            ]),
+        ),
+        ("secrets: [key]", "/volumes", serde_json::json!(["/srv/key:/run/secrets/key:ro"])),
+        ("secrets: [{source: key, target: other}]", "/volumes", serde_json::json!(["/srv/key:/run/secrets/other:ro"])),
+        ("configs: [conf]", "/volumes", serde_json::json!(["/srv/conf:/conf:ro"])),
+        ("configs: [{source: conf, target: /etc/c}]", "/volumes", serde_json::json!(["/srv/conf:/etc/c:ro"])),
+        ("volumes: ['data:/a', 'old:/b:ro']", "/volumes", serde_json::json!(["real-data:/a", "real-old:/b:ro"])),
+        (
+            "volumes: [{type: tmpfs, target: /t, tmpfs: {size: 5, mode: 448}}, {type: volume, target: /v}]",
+            "/engine/tmpfs",
+            serde_json::json!(["/t:mode=448,size=5"]),
+        ),
+        (
+            "volumes: [{type: bind, source: /a, target: /b, read_only: true, bind: {propagation: rslave}}]",
+            "/volumes",
+            serde_json::json!(["/a:/b:ro,rslave"]),
+        ),
+        (
+            "volumes: [{type: volume, source: a, target: /b, volume: {nocopy: true}}]",
+            "/volumes",
+            serde_json::json!(["a:/b:nocopy"]),
+        ),
+        ("deploy: {resources: {limits: {pids: 5}}}", "/engine/pids_limit", serde_json::json!(5)),
+        ("cgroup: private", "/engine/cgroup", serde_json::json!("private")),
+        (
+            "extra_hosts: ['a=192.0.2.1', 'b:192.0.2.2']",
+            "/engine/extra_hosts",
+            serde_json::json!(["a:192.0.2.1", "b:192.0.2.2"]),
+        ),
+        ("pid: '${NO:-}'", "/engine", serde_json::json!(null)),
+        ("cpu_quota: '50000'", "/engine/cpu_quota", serde_json::json!(50_000)),
+        ("dns_opt: ['ndots:1']", "/engine/dns_opt", serde_json::json!(["ndots:1"])),
+        ("storage_opt: {size: 1G}", "/engine/storage_opt/size", serde_json::json!("1G")),
+        ("device_cgroup_rules: ['c 1:3 r']", "/engine/device_cgroup_rules", serde_json::json!(["c 1:3 r"])),
+        ("entrypoint: sh -c 'a b'", "/entrypoint", serde_json::json!(["sh", "-c", "a b"])),
+        ("command: [a, 5, true]", "/command", serde_json::json!(["a", "5", "true"])),
+        ("command: ''", "/command", serde_json::json!(null)),
+        ("ulimits: {nofile: {soft: '1', hard: '2'}}", "/engine/ulimits/nofile/hard", serde_json::json!(2)),
+        ("mem_limit: 1.5g", "/limits/memory", serde_json::json!(1_610_612_736)),
+        ("mem_limit: '${NO:-}'", "/limits/memory", serde_json::json!(null)),
+        ("tty: yes", "/tty", serde_json::json!(true)),
+        ("privileged: 'off'", "/engine/privileged", serde_json::json!(false)),
+        ("labels: [a, 'b=']", "/labels", serde_json::json!({"a": "", "b": ""})),
+        ("pull_policy: missing", "/pull_policy", serde_json::json!(null)),
+        ("extends: {file: common/base.yml, service: base}", "/environment", serde_json::json!({"OWN": "1"})),
+        ("extends: {file: common/base.yml, service: base}", "/image", serde_json::json!("a")),
+        ("extends: {file: common/base.yml, service: base}", "/labels/a", serde_json::json!("b")),
+    ] {
+        assert_eq!(one(line).pointer(field).cloned().unwrap_or_default(), expected, "{line}: {}", one(line));
+    }
+}
+
+#[test]
+fn what_cannot_be_given_is_refused_with_a_way_out() {
+    let service = |line: &str| format!("services:\n  web:\n    image: a\n    {line}\n");
+    for (line, field, part) in [
+        ("extends: {service: other}", "services.web.extends", "no service other in the same file"),
+        ("extends: {file: ../x.yml, service: a}", "services.web.extends.file", "in the folder"),
+        ("extends: {file: lost.yml, service: a}", "services.web.extends.file", "not found"),
+        (
+            "extends: {file: common/base.yml, service: lost}",
+            "services.web.extends",
+            "no service lost in common/base.yml",
+        ),
+        ("extends: {service: web}", "services.web.extends", "no circle"),
+        ("secrets: [lost]", "services.web.secrets[0]", "no lost among secrets"),
+        ("networks: {default: {aliases: [a]}}", "services.web.networks.default", "nothing makes a network"),
+        ("environment: {A: {b: c}}", "services.web.environment.A", "found a map"),
+        ("depends_on: [5.5]", "services.web.depends_on", "no service 5.5"),
+        ("network_mode: host\n    networks: [a]", "services.web.network_mode", "one of them"),
+        ("shm_size: much", "services.web.shm_size", "bytes"),
+        ("mem_limit: much", "services.web.mem_limit", "bytes"),
+    ] {
+        check_wrong(&service(line), field, part);
+    }
+    let top = |line: &str| format!("{line}\nservices: {{web: {{image: a}}}}\n");
+    check_wrong(&top("secrets: {a: {environment: A}}"), "secrets.a.environment", "absolute path on the hosts");
+    check_wrong(&top("secrets: {a: {file: ./a}}"), "secrets.a.file", "absolute path on the hosts");
+    check_wrong(&top("configs: {a: {external: true}}"), "configs.a.external", "absolute path on the hosts");
+    check_wrong(&top("networks: {a: {driver: overlay}}"), "networks.a.driver", "docker network create");
+}
+
+#[test]
+fn services_of_a_stack_wait_for_what_they_say() {
+    let file = |depends: &str, job: &str| {
+        format!("services:\n  web: {{image: a, depends_on: {depends}}}\n  job: {{image: b, restart: '{job}'}}\n")
+    };
+    let depends = |depends: &str| {
+        let found = read_for(true, &file(depends, "no")).unwrap();
+        serde_json::to_value(&found[1]).unwrap()["depends_on"].clone()
+    };
+    assert_eq!(depends("[job]"), serde_json::json!(["job"]));
+    assert_eq!(depends("{job: {condition: service_healthy, required: true}}"), serde_json::json!(["job"]));
+    assert_eq!(
+        depends("{job: {condition: service_completed_successfully}, lost: {required: false}}"),
+        serde_json::json!([{"service": "job", "condition": "service_completed_successfully"}])
+    );
+    for (text, job, field, part) in [
+        (
+            "{job: {condition: service_completed_successfully}}",
+            "always",
+            "services.web.depends_on.job.condition",
+            "never ends",
+        ),
+        ("{job: {condition: service_done}}", "no", "services.web.depends_on.job.condition", "not supported"),
+        ("{job: {restart: true}}", "no", "services.web.depends_on.job.restart", "not supported"),
+        ("{lost: {required: true}}", "no", "services.web.depends_on", "no service lost"),
+    ] {
+        let error = read_for(true, &file(text, job)).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let error = read(&file("{job: {condition: service_healthy}}", "no")).unwrap_err();
+    assert!(error.to_string().contains("scheduler up"), "{error}");
 }

@@ -3,8 +3,9 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
+use crate::cli::compose::depends_on::{Condition, Dependency, depends_on};
 use crate::cli::compose::section::{Draft, Section};
-use crate::cli::compose::service::{depends_on, links};
+use crate::cli::compose::service::links;
 use crate::place::invalid::Invalid;
 
 /// Label of a service with the names of those that share its unit.
@@ -16,6 +17,8 @@ pub(super) struct Unit {
     pub(super) sidekicks: Vec<Text>,
     /// Primary services that are started before it.
     pub(super) waits: Vec<Text>,
+    /// Those of them that have to be done before it, and the way to the condition.
+    pub(super) ends: Vec<(Text, String)>,
     /// Those that are started before it unless they want the same: it only uses their names.
     pub(super) wishes: Vec<Text>,
 }
@@ -62,30 +65,37 @@ impl Compose<'_> {
                 primary: name.clone(),
                 sidekicks: sidekicks.collect(),
                 waits: Vec::new(),
+                ends: Vec::new(),
                 wishes: Vec::new(),
             });
         }
         for (name, value) in services {
             let service = section(name, value)?;
-            let (dependencies, links) = (depends_on(&service)?, links(&service)?);
-            for (key, other) in dependencies
-                .iter()
-                .map(|other| ("depends_on", other))
-                .chain(links.iter().map(|link| ("links", &link.target)))
-            {
-                if services.get(other).is_none() {
+            let mut used: Vec<(&str, Text, Condition)> = Vec::new();
+            for Dependency { service: other, condition, is_required } in depends_on(&service, self.for_stack)? {
+                if is_required || services.get(&other).is_some() {
+                    used.push(("depends_on", other, condition));
+                }
+            }
+            let links = links(&service)?.into_iter();
+            used.extend(links.map(|link| ("links", link.target, Condition::Started)));
+            for (key, other, condition) in used {
+                if services.get(&other).is_none() {
                     return Err(Invalid::new(service.at(key), format!("no service {other}"), "services of this file"));
                 }
-                let is_inside = unit_of(other) == unit_of(name);
-                if key == "depends_on" && is_inside && other != name {
+                let is_inside = unit_of(&other) == unit_of(name);
+                if key == "depends_on" && is_inside && other != *name {
                     let expected = "services of other units; within one, volumes_from and network_mode give the order";
                     return Err(Invalid::new(service.at(key), format!("{other} is in the same unit"), expected));
                 }
                 if let Some(unit) = units.iter_mut().find(|unit| unit.primary == unit_of(name)) {
                     match key {
-                        "depends_on" => unit.waits.push(unit_of(other)),
+                        "depends_on" => unit.waits.push(unit_of(&other)),
                         _ if is_inside => {}
-                        _ => unit.wishes.push(unit_of(other)),
+                        _ => unit.wishes.push(unit_of(&other)),
+                    }
+                    if condition == Condition::Completed {
+                        unit.ends.push((unit_of(&other), service.at(&format!("depends_on.{other}.condition"))));
                     }
                 }
             }

@@ -2,6 +2,7 @@
 
 use model::{Map, Text, Value};
 
+use crate::cli::compose::networks::real_name;
 use crate::cli::compose::section::{Section, unsupported};
 use crate::cli::compose::service::truth;
 use crate::place::invalid::Invalid;
@@ -14,6 +15,8 @@ pub(super) struct Described {
     pub(super) drivers: Vec<(Text, Text)>,
     /// Those that each unit has one of.
     pub(super) of_units: Vec<Text>,
+    /// What the engines call those that the file calls otherwise.
+    pub(super) names: Vec<(Text, Text)>,
 }
 
 /// The volumes that the file describes.
@@ -35,8 +38,11 @@ pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Descri
         if truth(&volume, "per_container")?.is_some() {
             described.of_units.push(name.clone());
         }
-        if volume.text("name")?.is_some_and(|own| own != *name) {
-            return Err(unsupported(volume.at("name"), &[name]));
+        if let Some(own) = real_name(&volume)?.filter(|own| own != name) {
+            if described.of_units.contains(name) {
+                return Err(unsupported(volume.at("name"), &[name]));
+            }
+            described.names.push((name.clone(), own));
         }
         if let Some(driver) = volume.text("driver")?.filter(|driver| !matches!(&**driver, "" | "local")) {
             described.drivers.push((name.clone(), driver));
@@ -45,28 +51,19 @@ pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Descri
     Ok(described)
 }
 
-/// Networks with names: they have to be on the engines already.
-pub(super) fn check_networks(file: &Section<'_>) -> Result<(), Invalid> {
-    let Some(networks) = file.below("networks")? else { return Ok(()) };
-    for (name, value) in networks.map.iter().filter(|(_, value)| !value.is_null()) {
-        let network = Section::new(networks.at(name), value)?;
-        network.only(&["external", "name"])?;
-        if network.text("name")?.is_some_and(|own| own != *name) {
-            return Err(unsupported(network.at("name"), &[name]));
-        }
-    }
-    Ok(())
-}
-
-/// The volumes of a service of a stack, in which those of units have the stack's name and an index.
-pub(super) fn named(volumes: &Value, stack: &str, of_units: &[Text]) -> Value {
+/// The volumes of a service as engines call them: those of units have the stack's name and an index.
+pub(super) fn named(volumes: &Value, stack: &str, described: &Described) -> Vec<Value> {
     let named = |volume: &Value| match volume.as_str().and_then(|text| text.split_once(':')) {
-        Some((name, rest)) if of_units.iter().any(|own| **own == *name) => {
+        Some((name, rest)) if described.of_units.iter().any(|own| **own == *name) => {
             Value::text(format!("{stack}-{name}-{INDEX}:{rest}"))
         }
-        _ => volume.clone(),
+        Some((name, rest)) => match described.names.iter().find(|(own, _)| **own == *name) {
+            Some((_, real)) => Value::text(format!("{real}:{rest}")),
+            None => volume.clone(),
+        },
+        None => volume.clone(),
     };
-    Value::list(volumes.as_list().unwrap_or_default().iter().map(named))
+    volumes.as_list().unwrap_or_default().iter().map(named).collect()
 }
 
 /// The volumes of a service, as `docker run --volume` takes them.
@@ -76,6 +73,9 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
         Some(Value::List(items)) => items,
         Some(other) => return Err(Invalid::new(service.at("volumes"), format!("found {}", other.kind()), "a list")),
     };
+    let is_tmpfs =
+        |item: &&Value| item.as_map().and_then(|map| map.text("type")).is_some_and(|kind| &**kind == "tmpfs");
+    let items = items.iter().enumerate().filter(|(_, item)| !is_tmpfs(item));
     let volume = |(at, item): (usize, &Value)| match item {
         Value::Map(map) => long(service.at(&format!("volumes[{at}]")), map),
         Value::Text(_) => Ok(item.clone()),
@@ -84,28 +84,69 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
             Err(Invalid::new(field, format!("found {}", other.kind()), "text such as \"/host:/container:ro\""))
         }
     };
-    Ok(Value::list(items.iter().enumerate().map(volume).collect::<Result<Vec<_>, _>>()?))
+    Ok(Value::list(items.map(volume).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// `{type: bind, source: /srv, target: /data, read_only: true}`.
 fn long(path: String, map: &Map) -> Result<Value, Invalid> {
     let volume = Section { path, map };
-    volume.only(&["read_only", "source", "target", "type"])?;
-    if !matches!(volume.text("type")?.as_deref(), Some("bind" | "volume")) {
-        return Err(unsupported(volume.at("type"), &["bind", "volume"]));
+    volume.only(&["bind", "consistency", "read_only", "source", "target", "type", "volume"])?;
+    let kind = volume.text("type")?;
+    if !matches!(kind.as_deref(), Some("bind" | "npipe" | "volume")) {
+        return Err(unsupported(volume.at("type"), &["bind", "npipe", "tmpfs", "volume"]));
     }
-    let needed =
-        |key: &str, expected: &str| volume.text(key)?.ok_or_else(|| Invalid::new(volume.at(key), "missing", expected));
-    let target = needed("target", "where it appears in the container")?;
-    let source = needed("source", "a folder of the host, or the name of a volume")?;
-    let mode = match volume.get("read_only") {
-        None | Some(Value::Bool(false)) => "",
-        Some(Value::Bool(true)) => ":ro",
-        Some(other) => {
-            return Err(Invalid::new(volume.at("read_only"), format!("found {}", other.kind()), "true or false"));
+    let target = target_of(&volume)?;
+    let mut modes: Vec<String> = truth(&volume, "read_only")?.map(|_| "ro".to_owned()).into_iter().collect();
+    if let Some(bind) = volume.below("bind")? {
+        bind.only(&["create_host_path", "propagation", "selinux"])?;
+        if bind.get("create_host_path").is_some() && truth(&bind, "create_host_path")?.is_none() {
+            let expected = "true: engines make a folder that is not there";
+            return Err(Invalid::new(bind.at("create_host_path"), "false is not supported", expected));
         }
-    };
-    Ok(Value::text(format!("{source}:{target}{mode}")))
+        modes.extend(bind.text("propagation")?.map(|mode| mode.to_string()));
+        modes.extend(bind.text("selinux")?.map(|mode| mode.to_string()));
+    }
+    if let Some(options) = volume.below("volume")? {
+        options.only(&["nocopy"])?;
+        modes.extend(truth(&options, "nocopy")?.map(|_| "nocopy".to_owned()));
+    }
+    let colon = if modes.is_empty() { "" } else { ":" };
+    Ok(match volume.text("source")? {
+        Some(source) => Value::text(format!("{source}:{target}{colon}{}", modes.join(","))),
+        // One without a name.
+        None if kind.as_deref() == Some("volume") && modes.is_empty() => Value::Text(target),
+        None => {
+            return Err(Invalid::new(volume.at("source"), "missing", "a folder of the host, or the name of a volume"));
+        }
+    })
+}
+
+fn target_of(volume: &Section<'_>) -> Result<Text, Invalid> {
+    let target = volume.text("target")?;
+    target.ok_or_else(|| Invalid::new(volume.at("target"), "missing", "where it appears in the container"))
+}
+
+/// The volumes of a service that are in memory, as `tmpfs` has them.
+pub(super) fn in_memory(service: &Section<'_>) -> Result<Vec<Value>, Invalid> {
+    let mut found = Vec::new();
+    for (at, item) in service.get("volumes").and_then(Value::as_list).unwrap_or_default().iter().enumerate() {
+        let Value::Map(map) = item else { continue };
+        let volume = Section { path: service.at(&format!("volumes[{at}]")), map };
+        if volume.text("type")?.as_deref() != Some("tmpfs") {
+            continue;
+        }
+        volume.only(&["consistency", "read_only", "target", "tmpfs", "type"])?;
+        let mut options: Vec<String> = truth(&volume, "read_only")?.map(|_| "ro".to_owned()).into_iter().collect();
+        if let Some(more) = volume.below("tmpfs")? {
+            more.only(&["mode", "size"])?;
+            for key in ["mode", "size"] {
+                options.extend(more.text(key)?.map(|value| format!("{key}={value}")));
+            }
+        }
+        let colon = if options.is_empty() { "" } else { ":" };
+        found.push(Value::text(format!("{}{colon}{}", target_of(&volume)?, options.join(","))));
+    }
+    Ok(found)
 }
 
 /// The driver that the volumes with names of a service have: an engine takes one for all of a container.

@@ -8,7 +8,7 @@ use process::table::table;
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::file::{Files, read_stack};
+use crate::cli::file::{Files, Input, read_stack};
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::variables::VariableArgs;
@@ -18,9 +18,10 @@ use crate::place::request::limits::ID_MAX;
 /// What is wanted.
 #[derive(Args, Debug)]
 struct Wanted {
-    /// A compose file, or services as requests in JSON or YAML; - is standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// A compose file, or services as requests in JSON or YAML; - is standard input. Of several compose files, later ones add to
+    /// what is said before, and win
+    #[arg(value_name = "FILE", required = true)]
+    file: Vec<PathBuf>,
     /// A rancher-compose.yml with more of the same services
     #[arg(long, value_name = "FILE")]
     rancher_compose: Option<PathBuf>,
@@ -64,6 +65,7 @@ rolled back, and 2 when the file is wrong.
 Examples:
   scheduler plan shop/compose.yml
   scheduler up shop/compose.yml --expect 3
+  scheduler up shop/compose.yml shop/compose.production.yml
   scheduler up shop/compose.yml --env-file shop/production.env --set TAG=1.2
   scheduler up - --stack shop --prune --atomic < compose.yml")]
 pub struct Up {
@@ -80,10 +82,13 @@ pub struct Up {
 
 impl Wanted {
     fn body(&self) -> Result<(String, Value), Failure> {
-        let files = Files::of(&self.file, self.rancher_compose.as_deref(), self.stack.as_ref())?;
+        // There is a first one, as the option says.
+        let (first, more) = self.file.split_first().ok_or_else(|| Failure::Wrong("no file".to_owned()))?;
+        let files = Files::of(first, self.rancher_compose.as_deref(), self.stack.as_ref())?;
+        let more = more.iter().map(|file| Input::open(file)).collect::<Result<_, _>>()?;
         let variables = self.variables.read()?;
         let variable = |name: &str| variables.get(name);
-        let files = Files { variable: &variable, profiles: &self.profile, ..files };
+        let files = Files { more, variable: &variable, profiles: &self.profile, ..files };
         let (name, services) = read_stack(&files)?;
         Ok((name, self.manner.body(&services)))
     }

@@ -35,13 +35,20 @@ enum Form {
 }
 
 /// The settings: as a request calls them, as the engine does, and what they are.
-const SETTINGS: [(&str, &str, Form); 27] = [
+const SETTINGS: [(&str, &str, Form); 35] = [
     ("cap_add", "CapAdd", Form::Texts),
     ("cap_drop", "CapDrop", Form::Texts),
+    ("cgroup", "CgroupnsMode", Form::Text),
     ("cgroup_parent", "CgroupParent", Form::Text),
+    ("cpu_count", "CpuCount", Form::Int(0, 4096)),
+    ("cpu_percent", "CpuPercent", Form::Int(0, 100)),
+    ("cpu_period", "CpuPeriod", Form::Int(0, 1_000_000)),
+    ("cpu_quota", "CpuQuota", Form::Int(-1, i64::MAX)),
     ("cpu_shares", "CpuShares", Form::Int(0, 262_144)),
     ("cpuset", "CpusetCpus", Form::Text),
+    ("device_cgroup_rules", "DeviceCgroupRules", Form::Texts),
     ("devices", "Devices", Form::Devices),
+    ("dns_opt", "DnsOptions", Form::Texts),
     ("extra_hosts", "ExtraHosts", Form::Texts),
     ("group_add", "GroupAdd", Form::Texts),
     ("init", "Init", Form::Truth),
@@ -57,6 +64,7 @@ const SETTINGS: [(&str, &str, Form); 27] = [
     ("read_only", "ReadonlyRootfs", Form::Truth),
     ("security_opt", "SecurityOpt", Form::Texts),
     ("shm_size", "ShmSize", Form::Amount),
+    ("storage_opt", "StorageOpt", Form::Pairs),
     ("sysctls", "Sysctls", Form::Pairs),
     ("tmpfs", "Tmpfs", Form::Tmpfs),
     ("ulimits", "Ulimits", Form::Ulimits),
@@ -137,7 +145,7 @@ impl EngineSettings {
                     Some(true) => vec![name.to_owned()],
                     None => unknown(),
                 },
-                "cap_add" | "security_opt" => texts().map_or_else(unknown, |texts| {
+                "cap_add" | "device_cgroup_rules" | "security_opt" => texts().map_or_else(unknown, |texts| {
                     let harmless = |text: &&str| name == "security_opt" && NO_NEW_PRIVILEGES.contains(text);
                     texts.into_iter().filter(|text| !harmless(text)).map(|text| format!("{name}={text}")).collect()
                 }),
@@ -149,7 +157,7 @@ impl EngineSettings {
                     };
                     all.iter().map(|one| format!("{name}={}", path(one))).collect()
                 }),
-                "ipc" | "pid" | "userns_mode" | "uts" => match value.as_str() {
+                "cgroup" | "ipc" | "pid" | "userns_mode" | "uts" => match value.as_str() {
                     Some(mode) if OWN_NAMESPACES.contains(&mode) => Vec::new(),
                     mode => vec![format!("{name}={}", mode.unwrap_or("?"))],
                 },
@@ -190,6 +198,11 @@ fn read(fields: &Fields<'_>, name: &str, form: Form) -> Result<JsonValue, Invali
     let none = Value::Null;
     let value = fields.get(name).unwrap_or(&none);
     Ok(match form {
+        // The client's type has these alone, and forgets all settings for another one.
+        Form::Text if name == "cgroup" => {
+            let modes = [("host", "host"), ("private", "private")];
+            fields.word(name, &modes)?.unwrap_or_default().into()
+        }
         Form::Truth => fields.truth(name)?.into(),
         Form::Text => fields.text(name)?.map_or_else(String::new, |text| text.to_string()).into(),
         Form::Texts => fields.texts(name)?.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
@@ -307,6 +320,7 @@ mod tests {
             (r#"{"logging": {"drive": "x"}}"#, "logging.drive"),
             (r#"{"shm_size": "much"}"#, "shm_size"),
             (r#"{"runtime": "nvidia"}"#, "runtime"),
+            (r#"{"cgroup": "other"}"#, "cgroup"),
         ] {
             assert_eq!(settings(json).unwrap_err().field, field, "{json}");
         }
@@ -321,6 +335,8 @@ mod tests {
             (r#"{"cap_add": ["NET_ADMIN", "SYS_TIME"]}"#, &["cap_add=NET_ADMIN", "cap_add=SYS_TIME"]),
             (r#"{"devices": ["/dev/a:/dev/b"]}"#, &["devices=/dev/a"]),
             (r#"{"pid": "host", "ipc": "shareable", "uts": "host"}"#, &["pid=host", "uts=host"]),
+            (r#"{"cgroup": "host", "cpu_quota": 5, "dns_opt": ["ndots:1"]}"#, &["cgroup=host"]),
+            (r#"{"cgroup": "private", "device_cgroup_rules": ["c 1:3 r"]}"#, &["device_cgroup_rules=c 1:3 r"]),
             (r#"{"ipc": "container:other"}"#, &["ipc=container:other"]),
             (r#"{"security_opt": ["no-new-privileges:true", "label:disable"]}"#, &["security_opt=label:disable"]),
             (r#"{"security_opt": ["no-new-privileges:false"]}"#, &["security_opt=no-new-privileges:false"]),

@@ -9,7 +9,9 @@ use crate::place::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
 use crate::place::invalid::Invalid;
 use crate::place::port::{Port, Protocol};
 use crate::place::request::engine::EngineSettings;
+use crate::place::request::health_check::HealthCheck;
 use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
+use crate::place::request::networks::JoinedNetwork;
 use crate::place::windows::Build;
 
 /// One container of the unit.
@@ -73,6 +75,12 @@ pub(crate) struct RunOptions {
     pub(crate) network: Option<Text>,
     /// The container whose network it shares.
     pub(crate) network_from: Option<Text>,
+    /// What others in its network call it, besides its name.
+    pub(crate) aliases: Vec<Text>,
+    /// Further networks that it joins before it is started.
+    pub(crate) more_networks: Vec<JoinedNetwork>,
+    /// How its engine checks it; `None` as its image says.
+    pub(crate) health_check: Option<HealthCheck>,
     /// Containers whose volumes it has.
     pub(crate) volumes_from: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
@@ -111,6 +119,7 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "engine",
     "entrypoint",
     "environment",
+    "healthcheck",
     "hostname",
     "image",
     "labels",
@@ -118,6 +127,7 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "name",
     "network",
     "network_from",
+    "networks",
     "ports",
     "resources",
     "restart",
@@ -196,10 +206,14 @@ impl<'a> Fields<'a> {
             matches!(&**word, "no" | "always" | "unless-stopped")
                 || times.is_some_and(|times| times.parse::<u16>().is_ok())
         };
-        if self.get("network").is_some() && self.get("network_from").is_some() {
-            let problem = "given with network_from";
-            return Err(Invalid::new(self.at("network"), problem, "one of them: a container has one network"));
+        let is_there = |key: &&str| self.get(key).is_some();
+        let given: Vec<_> = ["network", "networks", "network_from"].into_iter().filter(is_there).collect();
+        if let [first, .., last] = given[..] {
+            let problem = format!("given with {last}");
+            return Err(Invalid::new(self.at(first), problem, "one of them: a container has one network"));
         }
+        let mut networks = self.networks()?.into_iter();
+        let first = networks.next().unwrap_or_default();
         if let Some(word) = restart.clone().filter(|word| !fine(word)) {
             let expected = "no, always, unless-stopped, on-failure or on-failure:TIMES";
             return self.wrong("restart", &Value::Text(word), expected);
@@ -219,7 +233,14 @@ impl<'a> Fields<'a> {
                 Some(other) => return self.wrong("engine", other, "a map of settings"),
             },
             hostname: self.text("hostname")?,
-            network: self.text("network")?,
+            health_check: match self.get("healthcheck") {
+                None => None,
+                Some(Value::Map(map)) => Some(HealthCheck::read(&Fields { path: self.at("healthcheck"), map })?),
+                Some(other) => return self.wrong("healthcheck", other, "a map of test, interval, timeout and retries"),
+            },
+            network: self.text("network")?.or_else(|| Some(first.name).filter(|name| !name.is_empty())),
+            aliases: first.aliases,
+            more_networks: networks.collect(),
             network_from: self.text("network_from")?,
             volumes_from: self.texts("volumes_from")?,
             restart,
@@ -401,7 +422,7 @@ impl<'a> Fields<'a> {
 }
 
 /// The words of a command line; quotes and backslashes as a shell takes them. `None` when a quote stays open.
-fn words(text: &str) -> Option<Vec<Text>> {
+pub(crate) fn words(text: &str) -> Option<Vec<Text>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

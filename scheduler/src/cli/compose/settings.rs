@@ -1,0 +1,135 @@
+//! What only an engine has to do with: settings of a service that a request carries as they are. ◇
+
+use model::{Map, Text, Value};
+
+use crate::cli::compose::Compose;
+use crate::cli::compose::deploy::thousandths;
+use crate::cli::compose::section::{Draft, Section};
+use crate::cli::compose::service::{integer, texts, truth};
+use crate::cli::compose::volumes::{in_memory, volume_driver};
+use crate::place::invalid::Invalid;
+use crate::place::request::engine;
+
+/// Settings that are numbers.
+const COUNTS: [&str; 8] = [
+    "cpu_count",
+    "cpu_percent",
+    "cpu_period",
+    "cpu_quota",
+    "cpu_shares",
+    "mem_swappiness",
+    "oom_score_adj",
+    "pids_limit",
+];
+
+impl Compose<'_> {
+    /// What only an engine has to do with, from keys of the service itself.
+    pub(super) fn settings(&self, service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+        let mut settings: Draft = Vec::new();
+        for name in engine::names() {
+            let Some(value) = service.get(name) else { continue };
+            let value = match (name, value) {
+                // An empty variable says nothing.
+                (_, Value::Text(text)) if text.trim().is_empty() => continue,
+                // Two ways to write one list.
+                ("extra_hosts", Value::Map(map)) => {
+                    let host = |(name, address): &(Text, Value)| {
+                        Value::text(format!("{name}:{}", address.as_str().unwrap_or_default()))
+                    };
+                    Value::list(map.iter().map(host).collect::<Vec<_>>())
+                }
+                ("sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
+                ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
+                    truth(service, name)?.unwrap_or(Value::Bool(false))
+                }
+                ("extra_hosts", Value::List(_)) => {
+                    let host = |text: Text| match text.split_once('=').filter(|(name, _)| !name.contains(':')) {
+                        Some((name, address)) => Value::text(format!("{name}:{address}")),
+                        None => Value::Text(text),
+                    };
+                    Value::list(texts(service, name)?.into_iter().map(host))
+                }
+                (name, Value::Text(_)) if COUNTS.contains(&name) => number(service, name)?,
+                ("memswap_limit" | "shm_size", value) => match bytes(value) {
+                    Some(value) => value,
+                    None => continue,
+                },
+                ("ulimits", value) => numbers(value),
+                ("cap_add" | "cap_drop" | "devices" | "dns_opt" | "security_opt", Value::List(_)) => {
+                    Value::list(texts(service, name)?.into_iter().map(Value::Text))
+                }
+                ("storage_opt", Value::List(_)) => Map::new(service.pairs(name)?).into(),
+                ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
+                ("group_add", _) => Value::list(texts(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
+                _ => value.clone(),
+            };
+            settings.push((name.into(), value));
+        }
+        let in_memory = in_memory(service)?;
+        if !in_memory.is_empty() {
+            let own = match service.get("tmpfs") {
+                Some(Value::Text(path)) => vec![Value::Text(path.clone())],
+                _ => texts(service, "tmpfs")?.into_iter().map(Value::Text).collect(),
+            };
+            settings.retain(|(name, _)| &**name != "tmpfs");
+            settings.push(("tmpfs".into(), Value::list(own.into_iter().chain(in_memory))));
+        }
+        if let Some(amount) = pids_of_deploy(service)? {
+            settings.retain(|(name, _)| &**name != "pids_limit");
+            settings.push(("pids_limit".into(), amount));
+        }
+        if service.get("log_driver").is_some() || service.get("log_opt").is_some() {
+            if service.get("logging").is_some() {
+                return Err(Invalid::new(service.at("log_driver"), "given with logging", "one of them"));
+            }
+            let driver = service.text("log_driver")?.filter(|driver| !driver.is_empty());
+            let driver = driver.map(|driver| ("driver".into(), Value::Text(driver)));
+            let options = [("options".into(), Map::new(service.pairs("log_opt")?).into())];
+            settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
+        }
+        if let Some(driver) = volume_driver(service, &self.volumes.drivers)? {
+            settings.retain(|(name, _)| &**name != "volume_driver");
+            settings.push(("volume_driver".into(), Value::Text(driver)));
+        }
+        Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
+    }
+}
+
+/// Bytes, of which a file may write a part: `1.5g`. An empty variable says nothing.
+pub(super) fn bytes(value: &Value) -> Option<Value> {
+    let Value::Text(text) = value else { return Some(value.clone()) };
+    let digits = text.trim().trim_end_matches(|char: char| char.is_ascii_alphabetic());
+    if text.trim().is_empty() {
+        return None;
+    }
+    let unit = text.trim()[digits.len()..].to_ascii_lowercase();
+    let shift = ["", "k", "m", "g", "t"].iter().position(|known| *known == unit.trim_end_matches(['b', 'i']));
+    let whole = thousandths(digits).filter(|_| digits.contains('.')).zip(shift);
+    let bytes = whole.and_then(|(milli, shift)| Some(milli.checked_mul(1 << (10 * shift))? / 1000));
+    Some(bytes.map_or_else(|| Value::text(text.trim()), Value::Int))
+}
+
+/// Numbers that are written as text, as variables are.
+fn numbers(value: &Value) -> Value {
+    match value {
+        Value::Text(text) => text.trim().parse().map_or_else(|_| value.clone(), Value::Int),
+        Value::Map(map) => Map::new(map.iter().map(|(key, value)| (key.clone(), numbers(value))).collect()).into(),
+        other => other.clone(),
+    }
+}
+
+/// The most processes that `deploy` allows.
+fn pids_of_deploy(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+    let Some(deploy) = service.below("deploy")? else { return Ok(None) };
+    let Some(resources) = deploy.below("resources")? else { return Ok(None) };
+    let Some(limits) = resources.below("limits")? else { return Ok(None) };
+    Ok(integer(&limits, "pids")?.map(Value::Int))
+}
+
+/// A number, or text that is one, as variables are.
+fn number(service: &Section<'_>, key: &str) -> Result<Value, Invalid> {
+    let text = service.text(key)?.unwrap_or_default();
+    let number =
+        text.trim().parse().map_err(|_| Invalid::new(service.at(key), format!("found {text:?}"), "a number"))?;
+    Ok(Value::Int(number))
+}

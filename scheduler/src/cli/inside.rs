@@ -1,0 +1,152 @@
+//! `logs`, `exec`, `inspect`, `restart` and `stop`: containers that were started, by hand.
+
+use clap::Args;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::cli::client::Ask;
+use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::{Failure, Outcome, client, fine, list, word};
+
+/// `logs`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX; also the id of a placement, or the
+name of a container, as `scheduler ps` shows them.
+
+Examples:
+  scheduler logs shop/web --tail 100
+  scheduler logs shop/web/2 --follow"
+)]
+pub struct Logs {
+    /// What to show: STACK/SERVICE[/INDEX], a placement or a container
+    #[arg(value_name = "SERVICE")]
+    of: String,
+    /// Go on with what is written from now on, until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+    /// Only the last lines of each container
+    #[arg(long, value_name = "NUMBER")]
+    tail: Option<u32>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// `exec`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX; also the id of a placement, or the
+name of a container, as `scheduler ps` shows them.
+Of a service, the command runs in the first container of its first unit. It has no terminal and no input. The policy has to
+allow it (`exec`), which it does not by default. The exit code is 0 if the command's is 0, else 1.
+
+Examples:
+  scheduler exec shop/web -- cat /etc/hostname"
+)]
+pub struct Exec {
+    /// Where it runs: STACK/SERVICE[/INDEX], a placement or a container
+    #[arg(value_name = "SERVICE")]
+    of: String,
+    /// The program and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+/// `inspect`, `restart` and `stop`.
+#[derive(Args, Debug)]
+pub struct ByHand {
+    /// STACK/SERVICE[/INDEX], a placement or a container
+    #[arg(value_name = "SERVICE")]
+    of: String,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+impl Logs {
+    pub(super) async fn run(self) -> Outcome {
+        let mut body = json!({ "of": self.of, "follow": self.follow });
+        if let Some(tail) = self.tail {
+            body["tail"] = tail.into();
+        }
+        let client = client(&self.ask)?;
+        let mut names = 0;
+        let shown = |line: &Value| {
+            if self.ask.json {
+                print_json(line);
+                return;
+            }
+            // As wide as the longest name so far, so that lines stand below each other.
+            let name = word(&line["container"]);
+            names = names.max(name.chars().count());
+            print(&format!("{name:names$} | {}\n", plain(&line["line"])));
+        };
+        let answer = client.ask(Method::POST, "/v1/logs", Some(&body), shown).await.map_err(Failure::NoAnswer)?;
+        let is_failed = answer.status == StatusCode::BAD_GATEWAY && answer.body["failed"].is_array();
+        let answer = if is_failed { answer.body } else { fine(answer)? };
+        for failed in list(&answer["failed"]) {
+            let text = |key: &str| word(&failed[key]);
+            warn(&format!("{} on {}: {}", text("container"), text("host"), text("error")));
+        }
+        Ok(list(&answer["failed"]).is_empty())
+    }
+}
+
+impl Exec {
+    pub(super) async fn run(self) -> Outcome {
+        let body = json!({ "of": self.of, "command": self.command });
+        let client = client(&self.ask)?;
+        let shown = |line: &Value| {
+            if self.ask.json {
+                print_json(line);
+            } else if line["stream"] == "stderr" {
+                warn(&plain(&line["line"]));
+            } else {
+                print(&format!("{}\n", plain(&line["line"])));
+            }
+        };
+        let answer = fine(client.ask(Method::POST, "/v1/exec", Some(&body), shown).await.map_err(Failure::NoAnswer)?)?;
+        if self.ask.json {
+            print_json(&answer);
+        }
+        if answer["exit_code"] != 0 {
+            let (name, host) = (word(&answer["container"]), word(&answer["host"]));
+            warn(&format!("in {name} on {host} it ended with code {}", answer["exit_code"]));
+        }
+        Ok(answer["exit_code"] == 0)
+    }
+}
+
+impl ByHand {
+    pub(super) async fn inspect(self) -> Outcome {
+        let body = json!({ "of": self.of });
+        let asked = client(&self.ask)?.ask(Method::POST, "/v1/inspect", Some(&body), |_| {}).await;
+        let answer = fine(asked.map_err(Failure::NoAnswer)?)?;
+        print_json(&answer["containers"]);
+        let failed = list(&answer["containers"]).iter().filter(|one| one["error"].is_string());
+        Ok(failed.count() == 0)
+    }
+
+    pub(super) async fn run(self, path: &str) -> Outcome {
+        let client = client(&self.ask)?;
+        let tell = |progress: &Value| {
+            warn(&format!("{}: {}", word(&progress["container"]), word(&progress["status"])));
+        };
+        let body = json!({ "of": self.of });
+        let answer = fine(client.ask(Method::POST, path, Some(&body), tell).await.map_err(Failure::NoAnswer)?)?;
+        if self.ask.json {
+            print_json(&answer);
+        } else {
+            for name in list(&answer["containers"]) {
+                print(&format!("{}\n", word(name)));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A line that a container wrote; what is printed takes the rest out that would steer a terminal.
+fn plain(line: &Value) -> String {
+    word(line).replace('\t', "    ")
+}

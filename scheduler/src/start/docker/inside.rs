@@ -1,0 +1,159 @@
+//! What people do inside a container: read its log, run a command.
+
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use bollard::query_parameters::{InspectContainerOptions, LogsOptionsBuilder};
+use futures_util::{Stream, StreamExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{ASK_TIME, DockerEngine, EngineError, START_TIME};
+
+/// Longest silence of an engine that sends a log which ends.
+const LOG_SILENCE: Duration = Duration::from_secs(30);
+
+/// Longest line that is passed on as one, in bytes; engines themselves divide those of 16 KiB.
+const LINE_MAX: usize = 32 << 10;
+
+/// Where a line of output was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OutputStream {
+    Stdout,
+    Stderr,
+}
+
+impl DockerEngine {
+    /// Sends the last lines of a container's log, and what is added to it when `follow` is set, until they end or the receiver is
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn read_log<T>(
+        &self,
+        container: &str,
+        (tail, follow): (Option<u32>, bool),
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+    ) -> Result<(), EngineError> {
+        let tail = tail.map_or_else(|| "all".to_owned(), |lines| lines.to_string());
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).follow(follow).tail(&tail).build();
+        let docker = self.engine.client().await?;
+        let log = docker.logs(container, Some(options));
+        self.passed_on(log, (!follow).then_some(LOG_SILENCE), (lines, as_line)).await
+    }
+
+    /// Runs a command in a container and sends what it writes; returns its exit code. It goes on when the receiver is gone.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn run_in<T>(
+        &self,
+        container: &str,
+        command: &[String],
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+    ) -> Result<Option<i64>, EngineError> {
+        let options = CreateExecOptions {
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            cmd: Some(command.to_vec()),
+            ..CreateExecOptions::default()
+        };
+        let created =
+            self.ask(START_TIME, |docker| async move { docker.create_exec(container, options).await }).await?;
+        let id = created.id.as_str();
+        let begin = Some(StartExecOptions::default());
+        let started = self.ask(START_TIME, |docker| async move { docker.start_exec(id, begin).await }).await?;
+        // Some engines take the end of the input for the end of the client.
+        if let StartExecResults::Attached { output, input: _input } = started {
+            self.passed_on(output, None, (lines, as_line)).await?;
+        }
+        let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_exec(id).await }).await?;
+        Ok(found.exit_code)
+    }
+
+    /// All that the engine says of a container, without the values of its variables.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn described(&self, container: &str) -> Result<serde_json::Value, EngineError> {
+        let none = None::<InspectContainerOptions>;
+        let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(container, none).await }).await?;
+        let mut found = serde_json::to_value(found).unwrap_or_default();
+        for variable in found.pointer_mut("/Config/Env").and_then(serde_json::Value::as_array_mut).into_iter().flatten()
+        {
+            let name = variable.as_str().and_then(|text| text.split_once('=')).map_or("?", |(name, _)| name);
+            *variable = format!("{name}=***").into();
+        }
+        Ok(found)
+    }
+
+    /// Passes output on, line by line.
+    async fn passed_on<T>(
+        &self,
+        output: impl Stream<Item = Result<LogOutput, Error>>,
+        silence: Option<Duration>,
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+    ) -> Result<(), EngineError> {
+        tokio::pin!(output);
+        let mut begun = [Vec::new(), Vec::new()];
+        loop {
+            let next = match silence {
+                Some(limit) => timeout(limit, output.next()).await.map_err(|_| EngineError::Silent(limit))?,
+                None => output.next().await,
+            };
+            let Some(next) = next else { break };
+            let (stream, bytes) = match next.map_err(|error| self.engine.error(error))? {
+                LogOutput::StdErr { message } => (OutputStream::Stderr, message),
+                LogOutput::StdOut { message } | LogOutput::Console { message } | LogOutput::StdIn { message } => {
+                    (OutputStream::Stdout, message)
+                }
+            };
+            let rest = &mut begun[stream as usize];
+            rest.extend_from_slice(&bytes);
+            while let Some(end) = end_of_line(rest) {
+                let whole: Vec<u8> = rest.drain(..end).collect();
+                if lines.send(as_line(stream, text_of(&whole))).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        for (rest, stream) in begun.iter().zip([OutputStream::Stdout, OutputStream::Stderr]) {
+            if !rest.is_empty() && lines.send(as_line(stream, text_of(rest))).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the first line ends, or what is long enough to be one.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+    end.filter(|end| *end <= LINE_MAX).or_else(|| (bytes.len() >= LINE_MAX).then_some(LINE_MAX))
+}
+
+fn text_of(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_divided_into_lines_that_are_not_too_long() {
+        assert_eq!(end_of_line(b"a\nb"), Some(2));
+        assert_eq!(end_of_line(b"a"), None);
+        assert_eq!(end_of_line(&vec![b'x'; LINE_MAX + 5]), Some(LINE_MAX));
+        let mut long = vec![b'x'; LINE_MAX + 5];
+        long.push(b'\n');
+        assert_eq!(end_of_line(&long), Some(LINE_MAX));
+        assert_eq!(text_of(b"a \xff\r\n"), "a \u{fffd}");
+    }
+}

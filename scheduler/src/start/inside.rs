@@ -1,0 +1,346 @@
+//! Containers as people name them, and what is done with them by hand: logs are read, commands run, units started again.
+//!
+//! Only what a placement of the ledger has is found, under the id that its engine gave, so that no name and no label leads to another
+//! container.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::EngineError;
+use futures_util::future::join_all;
+use model::Text;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::ledger::record::{Record, Stage};
+use crate::place::refusal::Refusal;
+use crate::start::Starter;
+use crate::start::docker::inside::OutputStream;
+use crate::start::progress::ProgressSender;
+
+/// Most containers of which logs are read at once: each takes a connection to its engine.
+pub(crate) const LOGS_MAX: usize = 64;
+
+/// Lines that wait for a slow reader; then its engines wait, too.
+pub(crate) const LINES_MAX: usize = 256;
+
+/// A container of a placement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The placement.
+    pub(crate) id: Text,
+    /// Which of its units.
+    pub(crate) unit: usize,
+    /// Whether it is the first container of the unit.
+    pub(crate) is_first: bool,
+    /// Its stack; empty if it has none.
+    pub(crate) stack: Text,
+    pub(crate) name: Text,
+    pub(crate) host: Text,
+    pub(crate) host_name: Text,
+    /// The engine's id.
+    pub(crate) container: Text,
+}
+
+/// A line that a container wrote.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct OutputLine {
+    host: Text,
+    container: Text,
+    stream: OutputStream,
+    line: String,
+}
+
+/// A line, or nothing after a while, so that the reader sees that the scheduler is there.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Output {
+    Line(OutputLine),
+    Quiet {},
+}
+
+/// After how long without an end there is a sign of life: clients wait for some minutes.
+const PULSE: Duration = Duration::from_secs(60);
+
+/// Waits for something, with signs of life.
+async fn with_pulse<T>(lines: &mpsc::Sender<Output>, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(PULSE) => drop(lines.try_send(Output::Quiet {})),
+        }
+    }
+}
+
+/// A container of which something could not be had.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FailedTarget {
+    host: Text,
+    container: Text,
+    error: String,
+}
+
+/// What an engine says of a container.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct DescribedTarget {
+    id: Text,
+    unit: usize,
+    host: Text,
+    container: Text,
+    /// As the engine's API has it, without the values of variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// The stack of a placement.
+fn stack_of(record: &Record) -> Text {
+    let own = record.unit.as_ref().map(|unit| unit.stack.clone());
+    own.or_else(|| record.asked.text("stack").cloned()).unwrap_or_default()
+}
+
+/// Whether a placement is what is named: its id, `STACK/SERVICE`, or of a stack `STACK/SERVICE/INDEX`.
+fn is_named(id: &str, record: &Record, name: &str) -> bool {
+    if id == name {
+        return true;
+    }
+    let service = record.unit.as_ref().map(|unit| unit.service.clone());
+    let service = service.or_else(|| record.asked.text("service").cloned()).unwrap_or_default();
+    let Some(rest) = name.strip_prefix(&*stack_of(record)).and_then(|rest| rest.strip_prefix('/')) else {
+        return false;
+    };
+    match rest.strip_prefix(&*service) {
+        Some("") => !service.is_empty(),
+        Some(index) => record.unit.as_ref().is_some_and(|unit| index.strip_prefix('/') == Some(&*unit.index)),
+        None => false,
+    }
+}
+
+impl Starter {
+    /// The containers of what is named: a placement by its id, a service as `STACK/SERVICE`, its unit as `STACK/SERVICE/INDEX`, or
+    /// a container by its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Unknown`] if no engine has a container of it.
+    pub(crate) fn targets(&self, name: &str) -> Result<Vec<Target>, Refusal> {
+        let mut found = self.placer.with_any(self.clock.now(), |book| {
+            let mut found = Vec::new();
+            for (id, record) in book.records().filter(|(_, record)| record.stack.is_none()) {
+                let all = is_named(id, record, name);
+                for (unit, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
+                    for (at, held) in replica.members.iter().enumerate() {
+                        let Some(container) = held.container.clone() else { continue };
+                        if all || *held.name == *name {
+                            found.push(Target {
+                                id: id.clone(),
+                                unit,
+                                is_first: at == 0,
+                                stack: stack_of(record),
+                                name: held.name.clone(),
+                                host: replica.host.clone(),
+                                host_name: replica.host_name.clone(),
+                                container,
+                            });
+                        }
+                    }
+                }
+            }
+            found
+        });
+        found.sort_by(|a, b| (&a.id, a.unit, !a.is_first, &a.name).cmp(&(&b.id, b.unit, !b.is_first, &b.name)));
+        if found.is_empty() { Err(Refusal::Unknown(name.into())) } else { Ok(found) }
+    }
+
+    /// Sends the lines of logs until they end, or the reader goes away; returns what could not be read.
+    pub(crate) async fn read_logs(
+        self: &Arc<Self>,
+        targets: Vec<Target>,
+        (tail, follow): (Option<u32>, bool),
+        lines: mpsc::Sender<Output>,
+    ) -> Vec<FailedTarget> {
+        let mut reading = JoinSet::new();
+        for target in targets {
+            let (starter, lines) = (self.clone(), lines.clone());
+            reading.spawn(async move {
+                let read = async {
+                    let (docker, _) = starter.docker(&target.host)?;
+                    docker.read_log(&target.container, (tail, follow), (&lines, line_of(&target))).await
+                };
+                tokio::select! {
+                    read = read => read.err().map(|error| failed(&target, &error)),
+                    () = lines.closed() => None,
+                    () = starter.stop.cancelled() => None,
+                }
+            });
+        }
+        let ended = async {
+            let mut failures = Vec::new();
+            while let Some(read) = reading.join_next().await {
+                failures.extend(read.ok().flatten());
+            }
+            failures
+        };
+        with_pulse(&lines, ended).await
+    }
+
+    /// What engines say of containers, or why one cannot be asked.
+    pub(crate) async fn describe_targets(self: &Arc<Self>, targets: Vec<Target>) -> Vec<DescribedTarget> {
+        let asked = targets.into_iter().map(|target| async move {
+            let described = async { self.docker(&target.host)?.0.described(&target.container).await };
+            let (engine, error) = match described.await {
+                Ok(engine) => (Some(engine), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let Target { id, unit, name, host_name, .. } = target;
+            DescribedTarget { id, unit, host: host_name, container: name, engine, error }
+        });
+        join_all(asked).await
+    }
+
+    /// Runs a command in a container and sends what it writes; returns its exit code.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn run_command(
+        &self,
+        target: &Target,
+        command: &[String],
+        lines: &mpsc::Sender<Output>,
+    ) -> Result<Option<i64>, EngineError> {
+        let (docker, _) = self.docker(&target.host)?;
+        let running = with_pulse(lines, docker.run_in(&target.container, command, (lines, line_of(target))));
+        let ended = self.stop.run_until_cancelled(running).await;
+        ended.unwrap_or_else(|| Err(EngineError::Lost("the scheduler ends; the command goes on".to_owned())))
+    }
+
+    /// Stops the containers of units and starts the same ones again, one placement after another.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Starter::stop_units`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Starter::stop_units`].
+    pub(crate) async fn restart_targets(
+        self: &Arc<Self>,
+        targets: &[Target],
+        progress: &ProgressSender,
+    ) -> Result<(), Refusal> {
+        for (id, units) in units_of(targets) {
+            let stages = self.placer.stages(&id, self.clock.now());
+            let (kept, others): (Vec<usize>, Vec<usize>) =
+                units.into_iter().partition(|at| stages.get(*at) == Some(&Stage::Kept));
+            if !kept.is_empty() {
+                self.start_kept(&id, &kept, progress.clone()).await?;
+            }
+            if !others.is_empty() {
+                self.restart_units(&id, &others, progress.clone()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the containers of units and keeps them, so that they can be started again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Starter::stop_units`]; [`Refusal::Taken`] for a unit of a stack, whose place another one would take at once.
+    pub(crate) async fn stop_targets(
+        self: &Arc<Self>,
+        targets: &[Target],
+        progress: &ProgressSender,
+    ) -> Result<(), Refusal> {
+        let is_of_stack = |target: &&Target| {
+            self.placer.with_any(self.clock.now(), |book| book.record(&target.id).is_some_and(|one| one.unit.is_some()))
+        };
+        if let Some(target) = targets.iter().find(is_of_stack) {
+            let (id, stack) = (&target.id, &target.stack);
+            return Err(Refusal::Taken(format!(
+                "{id} is a unit of the stack {stack}, which would start another one: `scheduler scale {stack}/SERVICE=N` or \
+                 `scheduler down {stack}`"
+            )));
+        }
+        for (id, units) in units_of(targets) {
+            self.stop_units(&id, &units, None, progress.clone()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The units of containers, by placement.
+fn units_of(targets: &[Target]) -> BTreeMap<Text, Vec<usize>> {
+    let mut units: BTreeMap<Text, Vec<usize>> = BTreeMap::new();
+    for target in targets {
+        let units = units.entry(target.id.clone()).or_default();
+        if !units.contains(&target.unit) {
+            units.push(target.unit);
+        }
+    }
+    units
+}
+
+/// A line that a container wrote, with its name and host.
+fn line_of(target: &Target) -> impl Fn(OutputStream, String) -> Output {
+    move |stream, line| {
+        let (host, container) = (target.host_name.clone(), target.name.clone());
+        Output::Line(OutputLine { host, container, stream, line })
+    }
+}
+
+fn failed(target: &Target, error: &EngineError) -> FailedTarget {
+    FailedTarget { host: target.host_name.clone(), container: target.name.clone(), error: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Map;
+
+    use super::*;
+    use crate::ledger::stack::StackUnit;
+
+    #[test]
+    fn placements_are_named_by_id_service_and_index() {
+        let asked: Map = serde_json::from_str(r#"{"stack": "shop", "service": "web"}"#).unwrap();
+        let plain = Record { asked, ..Record::of_stack(stack(), Duration::ZERO) };
+        let unit = StackUnit {
+            stack: "shop".into(),
+            service: "web".into(),
+            index: "2".into(),
+            digest: "d".into(),
+            evicted: false,
+            evicted_at: 0,
+        };
+        let of_stack = Record { unit: Some(unit), ..plain.clone() };
+        for (name, is_plain, is_unit) in [
+            ("p1", true, true),
+            ("shop/web", true, true),
+            ("shop/web/2", false, true),
+            ("shop/web/1", false, false),
+            ("shop/webs", false, false),
+            ("shop/we", false, false),
+            ("shop/", false, false),
+            ("shop", false, false),
+            ("/web", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(is_named("p1", &plain, name), is_plain, "{name}");
+            assert_eq!(is_named("p1", &of_stack, name), is_unit, "{name}");
+        }
+    }
+
+    fn stack() -> crate::ledger::stack::StackRecord {
+        crate::ledger::stack::StackRecord {
+            stack: stacks::Stack::default(),
+            history: Vec::new(),
+            answers: BTreeMap::new(),
+        }
+    }
+}

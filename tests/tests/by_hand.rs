@@ -1,0 +1,225 @@
+//! What people do with containers on two hosts over one scheduler: logs are read, commands run, units started again; and how a
+//! compose file has engines check health, wait for jobs and join networks.
+//!
+//! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::docker_hosts::DockerHosts;
+use tests::service::Ended;
+use tests::{Service, eventually};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+const METADATA: &str = "127.0.0.1:8250";
+
+/// Everything there is. Fields are dropped in this order.
+struct World {
+    scheduler: Service,
+    _agents: Vec<Service>,
+    hosts: DockerHosts,
+}
+
+impl World {
+    fn new() -> Option<Self> {
+        let hosts = DockerHosts::start(2)?;
+        for engine in &hosts.engines {
+            for network in ["front", "back"] {
+                engine.docker(&["network", "create", network]);
+            }
+        }
+        let agent = |host| hosts.agent(host).with("--dns", "127.0.0.1:5353").with("--metadata", METADATA).start();
+        let agents = vec![agent(0), agent(1)];
+        let policy = hosts.folder().join("policy.yml");
+        std::fs::write(&policy, "subjects: {token: {exec: [shop]}}\n").unwrap();
+        let scheduler = hosts.scheduler(0, METADATA).with("--policy", &policy).start();
+        Some(Self { scheduler, _agents: agents, hosts })
+    }
+
+    fn ask(&mut self, words: &[&str]) -> Ended {
+        let address = self.scheduler.address().to_string();
+        self.hosts.ask_scheduler(0, &address, words)
+    }
+
+    fn told(&mut self, words: &[&str]) -> String {
+        let ended = self.ask(words);
+        assert_eq!(ended.code, Some(0), "{words:?}: {}{}", ended.output, ended.errors);
+        ended.output
+    }
+
+    fn up(&mut self, name: &str, text: &str) {
+        let path = self.hosts.folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        let path = path.display().to_string();
+        let ended = self.ask(&["up", &path, "--timeout", "60"]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.output, ended.errors);
+    }
+
+    /// What the engine that has it says of a container: its host, and the description.
+    fn inspected(&self, name: &str) -> (usize, Value) {
+        let found = self.hosts.engines.iter().enumerate().find_map(|(host, engine)| {
+            let text = engine.try_docker(&["inspect", name]).ok()?;
+            Some((host, serde_json::from_str::<Value>(&text).unwrap()[0].clone()))
+        });
+        found.unwrap_or_else(|| panic!("no engine has {name}"))
+    }
+
+    /// The names of the containers of a service.
+    fn names(&mut self, service: &str) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .hosts
+            .engines
+            .iter()
+            .flat_map(|engine| {
+                let shown = ["ps", "--all", "--format", "{{.Names}}", "--filter"];
+                let label = format!("label=io.berth.unit={service}");
+                let with_label = [&shown[..], &[&label]].concat();
+                engine.try_docker(&with_label).unwrap_or_default().lines().map(ToOwned::to_owned).collect::<Vec<_>>()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+const SHOP: &str = r#"
+name: shop
+services:
+  job:
+    image: box
+    restart: "no"
+    command: [/bin/busybox, sh, -c, "sleep 2; echo job is done"]
+    deploy: {update_config: {monitor: 1s}}
+  web:
+    image: box
+    depends_on: {job: {condition: service_completed_successfully}}
+    command: [/bin/busybox, sh, -c, "trap exit TERM; echo hello from $$(/bin/busybox hostname); echo oops >&2; while :; do sleep 0.1; done"]
+    healthcheck: {test: [CMD, /bin/busybox, "true"], interval: 500ms}
+    networks: {front: {aliases: [www]}, back: {aliases: [inner]}}
+    deploy: {replicas: 2, update_config: {monitor: 1s}}
+"#;
+
+#[test]
+fn logs_and_commands_are_of_containers_on_all_hosts() {
+    let Some(mut world) = World::new() else { return };
+    eventually("both hosts are there", LIMIT, || {
+        let ended = world.ask(&["hosts"]);
+        (ended.output.contains("host-1") && ended.output.contains("host-2")).then_some(())
+    });
+    world.up("shop.yml", SHOP);
+    let names = [world.names("web/1"), world.names("web/2")].concat();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let hosts: Vec<usize> = names.iter().map(|name| world.inspected(name).0).collect();
+    assert_ne!(hosts[0], hosts[1], "one on each host");
+
+    // The job was over before the others began; engines check health and know both networks.
+    let job = world.names("job/1");
+    let (_, ended) = world.inspected(&job[0]);
+    let (_, web) = world.inspected(&names[0]);
+    let at = |value: &Value| value.as_str().unwrap().to_owned();
+    assert!(at(&ended["State"]["FinishedAt"]) < at(&web["State"]["StartedAt"]), "{ended} {web}");
+    assert_eq!(web["State"]["Health"]["Status"], "healthy", "{}", web["State"]);
+    let networks = &web["NetworkSettings"]["Networks"];
+    for (network, alias) in [("front", "www"), ("back", "inner")] {
+        assert!(networks[network]["Aliases"].as_array().unwrap().contains(&alias.into()), "{networks}");
+    }
+
+    // Logs of both, whatever host they are on.
+    let logs = world.told(&["logs", "shop/web", "--tail", "10"]);
+    for name in &names {
+        assert!(logs.lines().any(|line| line.starts_with(name.as_str()) && line.contains("hello from")), "{logs}");
+        assert!(logs.lines().any(|line| line.starts_with(name.as_str()) && line.ends_with("| oops")), "{logs}");
+    }
+    let one = world.told(&["logs", "shop/web/2", "--tail", "1"]);
+    assert_eq!(one.lines().count(), 1, "{one}");
+    assert_eq!(world.ask(&["logs", "shop/nobody"]).code, Some(1));
+
+    // A log that is followed ends with its container.
+    let talk = "name: other\nservices:\n  talk:\n    image: box\n    restart: 'no'\n\
+                \x20   command: [/bin/busybox, sh, -c, 'for n in 1 2 3 4 5 6; do echo line $$n; sleep 1; done']\n";
+    let path = world.hosts.folder().join("other.yml");
+    std::fs::write(&path, talk).unwrap();
+    world.told(&["up", &path.display().to_string(), "--detach"]);
+    let followed = eventually("the log is followed to its end", LIMIT, || {
+        let ended = world.ask(&["logs", "other/talk", "--follow"]);
+        (ended.code == Some(0)).then_some(ended.output)
+    });
+    assert!(followed.contains("line 1") && followed.contains("line 6"), "{followed}");
+
+    let described = world.told(&["inspect", "shop/web/1"]);
+    let described: Value = serde_json::from_str(&described).unwrap();
+    assert_eq!(described[0]["engine"]["State"]["Health"]["Status"], "healthy", "{described}");
+
+    // Commands, where the policy allows them.
+    for (service, name) in [("shop/web/1", &names[0]), ("shop/web/2", &names[1])] {
+        let (_, found) = world.inspected(name);
+        let ran = world.told(&["exec", service, "--", "/bin/busybox", "hostname"]);
+        assert_eq!(ran.trim(), found["Config"]["Hostname"].as_str().unwrap());
+    }
+    let failed = world.ask(&["exec", "shop/web", "--", "/bin/busybox", "sh", "-c", "echo secret-word >&2; exit 3"]);
+    assert_eq!(failed.code, Some(1));
+    assert!(failed.errors.contains("secret-word") && failed.errors.contains("ended with code 3"), "{}", failed.errors);
+    let denied = world.ask(&["exec", "other/talk", "--", "/bin/busybox", "true"]);
+    assert_eq!(denied.code, Some(1));
+    assert!(denied.errors.contains("exec") && denied.errors.contains("(403)"), "{}", denied.errors);
+
+    // The same containers run again, and nothing takes their place.
+    let (_, before) = world.inspected(&names[0]);
+    world.told(&["restart", "shop/web/1"]);
+    let (_, after) = world.inspected(&names[0]);
+    assert_eq!(before["Id"], after["Id"]);
+    assert!(at(&before["State"]["StartedAt"]) < at(&after["State"]["StartedAt"]), "{before} {after}");
+    assert_eq!([world.names("web/1"), world.names("web/2")].concat(), names);
+    let refused = world.ask(&["stop", "shop/web/1"]);
+    assert!(refused.code == Some(1) && refused.errors.contains("scheduler scale"), "{}", refused.errors);
+    world.told(&["run", "--name", "alone", "--stop-timeout", "1", "box", "/bin/busybox", "sleep", "3600"]);
+    world.told(&["stop", "alone"]);
+    assert_eq!(world.inspected("alone").1["State"]["Running"], false);
+    world.told(&["restart", "alone"]);
+    assert_eq!(world.inspected("alone").1["State"]["Running"], true);
+
+    // Old images go, those that a container has do not.
+    for engine in &world.hosts.engines {
+        for image in ["old:1", "old:2", "old:3"] {
+            engine.import(image, &[], &[]);
+            std::thread::sleep(Duration::from_millis(1100));
+        }
+        engine.docker(&["create", "--name", "holds", "old:1", "none"]);
+    }
+    world.hosts.engines[1].docker(&["rm", "holds"]);
+    let planned = world.told(&["images", "prune", "--keep-last", "1", "--dry-run"]);
+    let about = |text: &str, host: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with(host)).map(|line| line.split_whitespace().nth(1));
+        lines.map(|name| name.unwrap().to_owned()).collect()
+    };
+    assert_eq!(about(&planned, "host-1"), ["old:2"], "{planned}");
+    assert_eq!(about(&planned, "host-2"), ["old:2", "old:1"], "{planned}");
+    world.told(&["images", "prune", "--keep-last", "1", "--host", "host-2"]);
+    let left = |host: usize| {
+        let images = world.hosts.engines[host].docker(&["images", "--format", "{{.Repository}}:{{.Tag}}", "old"]);
+        images.lines().count()
+    };
+    assert_eq!((left(0), left(1)), (3, 1));
+
+    // Who did what is on record, without the arguments of commands.
+    let audit = std::fs::read_to_string(world.hosts.folder().join("scheduler-0/audit.ndjson")).unwrap();
+    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let noted = |action: &str, outcome: &str, of: &str| {
+        lines.iter().any(|line| line["action"] == action && line["outcome"] == outcome && line["request"] == of)
+    };
+    for (action, outcome, of) in [
+        ("logs", "read", "shop/web"),
+        ("exec", "begun", "shop/web"),
+        ("exec", "ended", "shop/web"),
+        ("exec", "refused", "other/talk"),
+        ("restart", "restarted", "shop/web/1"),
+        ("stop", "failed", "shop/web/1"),
+        ("stop", "stopped", "alone"),
+        ("prune", "pruned", "host-2"),
+    ] {
+        assert!(noted(action, outcome, of), "{action} {outcome} {of}: {audit}");
+    }
+    assert!(!audit.contains("secret-word"), "{audit}");
+}
