@@ -178,7 +178,7 @@ fn files_of_requests_and_compose_files_are_placed() {
     world.check(&["place", "-f", &json], 0, &["three", "four"]);
     // What is wrong is named before anything is placed.
     for (text, parts) in [
-        ("services:\n  web: {image: a, healthcheck: {test: b}}\n", ["services.web.healthcheck", "is not supported"]),
+        ("services:\n  web: {image: a, healthcheck: {tests: b}}\n", ["services.web.healthcheck", "is not supported"]),
         ("id: five\n---\ncolour: red\n", ["[1].colour", "unknown field"]),
         ("id: [\n", ["wrong.yml", "line"]),
         ("# nothing\n", ["wrong.yml", "no request in it"]),

@@ -193,7 +193,7 @@ impl Input {
 
     /// A part of the text as a document; an error has its line in the file.
     pub(super) fn parse(&self, part: &Range<usize>) -> Result<Parsed, Failure> {
-        source::format::parse(&self.text[part.clone()]).map_err(|mut error| {
+        source::format::parse_unique(&self.text[part.clone()]).map_err(|mut error| {
             if let Some(at) = &mut error.at {
                 let line = usize::try_from(at.line).unwrap_or(usize::MAX);
                 let line = self.line(line.saturating_add(lines_before(&self.text, part.start)));
@@ -401,6 +401,9 @@ mod tests {
         let versioned =
             wrong(input("first", "web: {image: a}\n"), Some("version: '2'\nservices:\n  web:\n    vcpu: 2\n"));
         assert!(versioned.starts_with("second, line 4: web.vcpu"), "{versioned}");
+        // What is there twice would be one of the two.
+        let twice = wrong(input("first", "services:\n  web:\n    image: a\n    image: b\n"), None);
+        assert!(twice.starts_with("first: line 4") && twice.contains("image"), "{twice}");
         let several = wrong(input("first", "id: a\nservice: a\nimage: b\n---\n# c\nid: b\nimagee: c\n"), None);
         assert!(several.starts_with("first, line 7: [1].imagee"), "{several}");
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::EngineError;
-use model::Text;
+use model::{Text, engine_uuid};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -138,6 +138,9 @@ impl Starter {
         if !all {
             self.meet(host, &docker, &found);
         }
+        // Whether one is healthy that the cluster does not show, only its engine says, and its list does not.
+        let inventory = self.placer.inventory();
+        let is_shown = |id: &Text| inventory.containers().get(&engine_uuid(id)).is_some();
         for StartedUnit { id, at, containers, ours } in units {
             let there = |container: &Text| found.iter().find(|one| one.id == *container);
             if ours && !containers.is_empty() && !containers.iter().any(|container| there(container).is_some()) {
@@ -150,7 +153,9 @@ impl Starter {
                 self.learn(gone, Life::gone());
             }
             for one in containers.iter().filter_map(there) {
-                let known = lock(&self.lives).get(&one.id).is_some_and(|life| life.state == one.state);
+                let known = lock(&self.lives)
+                    .get(&one.id)
+                    .is_some_and(|life| life.state == one.state && (life.health.is_none() || is_shown(&one.id)));
                 if (all || !known)
                     && let Ok(found) = docker.find(&one.id).await
                 {
