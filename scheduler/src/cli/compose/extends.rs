@@ -119,7 +119,8 @@ impl Compose<'_> {
                 })?;
                 let unread = |why: String| Invalid::new(format!("{at}.file"), why, "a compose file");
                 let text = (self.file)(&inside).map_err(unread)?;
-                let parsed = source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
+                let parsed =
+                    source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
                 let other = parsed.value(model::scalar::core);
                 let there = services_of(&other).ok_or_else(|| missing(&inside))?;
                 let base = there.get(&extended.service).ok_or_else(|| missing(&inside))?;

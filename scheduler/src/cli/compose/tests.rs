@@ -360,6 +360,8 @@ fn keys_of_the_specification_are_read() {
         ("tty: yes", "/tty", serde_json::json!(true)),
         ("privileged: 'off'", "/engine/privileged", serde_json::json!(false)),
         ("labels: [a, 'b=']", "/labels", serde_json::json!({"a": "", "b": ""})),
+        ("ports: ['${NO:-}:80', '81:81']", "/ports", serde_json::json!(["80", "81:81"])),
+        ("volumes: ['${NO:-}', /b]", "/volumes", serde_json::json!(["/b"])),
         ("pull_policy: missing", "/pull_policy", serde_json::json!(null)),
         ("extends: {file: common/base.yml, service: base}", "/environment", serde_json::json!({"OWN": "1"})),
         ("extends: {file: common/base.yml, service: base}", "/image", serde_json::json!("a")),

@@ -75,7 +75,7 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
     };
     let is_tmpfs =
         |item: &&Value| item.as_map().and_then(|map| map.text("type")).is_some_and(|kind| &**kind == "tmpfs");
-    let items = items.iter().enumerate().filter(|(_, item)| !is_tmpfs(item));
+    let items = items.iter().enumerate().filter(|(_, item)| !is_tmpfs(item) && item.as_str() != Some(""));
     let volume = |(at, item): (usize, &Value)| match item {
         Value::Map(map) => long(service.at(&format!("volumes[{at}]")), map),
         Value::Text(_) => Ok(item.clone()),
