@@ -467,6 +467,9 @@ fn volumes_are_made_and_removed_through_the_proxy_for_stacks_alone() {
         let answer = make(&body);
         assert!(answer.contains(why), "{body}: {answer}");
     }
+    // One that is there stays as it is, and its options are shown to nobody.
+    let there = make(&format!(r#""Name":"theirs",{labels}"#));
+    assert!(there.contains("Mountpoint") && !there.contains("4242"), "{there}");
     let filters = "/v1.41/volumes?filters=%7B%22label%22%3A%5B%22io.berth.stack%3Dshop%22%5D%7D";
     let listed = ask("GET", filters, "");
     assert!(listed.contains("\"data\"") && !listed.contains("theirs"), "{listed}");

@@ -170,6 +170,8 @@ impl Exchange {
         match verb {
             Verb::Show(Shown::Events) if response.status() == StatusCode::OK => Ok(events(response)),
             Verb::Show(shown) if response.status() == StatusCode::OK => reduced(response, shown).await,
+            // It may be one that somebody else has made.
+            Verb::MakeVolume if response.status().is_success() => reduced(response, Shown::Volume).await,
             _ => Ok(response.map(BodyExt::boxed)),
         }
     }

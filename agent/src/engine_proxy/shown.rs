@@ -33,6 +33,8 @@ pub(crate) enum Shown {
     Network,
     /// All networks.
     Networks,
+    /// One volume.
+    Volume,
     /// All volumes.
     Volumes,
     /// The engine and its host.
@@ -174,6 +176,7 @@ impl Shown {
                 Self::Image => IMAGE,
                 Self::Network => NETWORK,
                 Self::Networks => Each(&NETWORK),
+                Self::Volume => VOLUME,
                 Self::Volumes => Fields(&[("Volumes", Each(&VOLUME))]),
                 Self::Info => INFO,
                 Self::Events => EVENT,
@@ -224,6 +227,11 @@ mod tests {
         assert_eq!(Shown::Container.of(container), shown);
         for (shown, response, expected) in [
             (Shown::Containers, json!([{"Id": "c1", "Command": "secret", "Mounts": []}]), json!([{"Id": "c1"}])),
+            (
+                Shown::Volume,
+                json!({"Name": "v", "Options": {"o": "secret"}, "Labels": null, "Status": {"key": "secret"}}),
+                json!({"Name": "v", "Options": {}, "Labels": null}),
+            ),
             (
                 Shown::Image,
                 json!({"Id": "i", "Config": {"Env": ["secret"], "Labels": null}}),

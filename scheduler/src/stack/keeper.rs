@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use crate::ledger::stack::{StackRecord, stack_id};
 use crate::lock::lock;
-use crate::place::hosts::Facts;
+use crate::place::hosts::{Facts, HostTable};
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
@@ -120,7 +120,7 @@ impl Starter {
                 Change::Removed(old) => names.extend(stack(old)),
             }
         }
-        let same = after.hosts().same_layout(before.hosts());
+        let same = after.hosts().same_layout(before.hosts()) && same_states(after.hosts(), before.hosts());
         *before = after;
         let mut memory = lock(&self.stack_memory);
         memory.gone.retain(|host, _| is_gone(before, host));
@@ -415,6 +415,12 @@ fn leaving(inventory: &Inventory) -> BTreeSet<Text> {
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
     let is_drained = |facts: &&Facts| &*facts.state == "deactivating";
     (0..count).map(|host| hosts.facts(host)).filter(is_drained).map(|facts| facts.uuid.clone()).collect()
+}
+
+/// Whether hosts of the same layout are in the same states: units leave one that is drained, and count as lost on one that is silent.
+fn same_states(one: &HostTable, other: &HostTable) -> bool {
+    let count = u32::try_from(one.len()).unwrap_or(u32::MAX);
+    (0..count).all(|host| one.facts(host).state == other.facts(host).state)
 }
 
 fn soonest(due: &mut BTreeMap<Text, Instant>, name: Text, at: Instant) {
