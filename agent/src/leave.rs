@@ -140,7 +140,8 @@ impl Left {
 
     fn described(&self, force: bool) -> String {
         let mut text = format!("{} leaves the cluster\n", self.host);
-        let unmanaged = if force { "stopped" } else { "in the way, placed by no scheduler" };
+        let unmanaged =
+            if force { "stopped, but for those of etcd and Berth" } else { "in the way, placed by no scheduler" };
         for (what, all) in [
             ("run elsewhere first, units of stacks", &self.units),
             ("in the way, placed without a stack", &self.placed),
@@ -278,7 +279,10 @@ mod tests {
         assert!(mine.may_leave(false).unwrap_err().to_string().contains("--force-unmanaged"));
         assert!(mine.may_leave(true).is_ok());
         let text = mine.described(true);
-        assert_eq!(text, "a leaves the cluster\nrun elsewhere first, units of stacks: web-1\nstopped: mine\n");
+        assert_eq!(
+            text,
+            "a leaves the cluster\nrun elsewhere first, units of stacks: web-1\nstopped, but for those of etcd and Berth: mine\n"
+        );
     }
 
     #[test]
