@@ -28,7 +28,7 @@ const STEADY: Duration = Duration::from_secs(2);
 /// Pause between two looks at the process.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Have another executable serve in the place of the one that runs, without a lost answer (Linux)
+/// Have another version of the agent serve, without a lost answer (Linux)
 ///
 /// Copies FILE beside the executable of the running agent, compares the SHA-256 of the copy, and runs it once to see which version it
 /// is. Then it takes the executable's name, the one before is kept as NAME.old, and the agent starts again in place, as by SIGUSR2. If
