@@ -45,7 +45,7 @@ pub(crate) struct Leave {
     #[arg(long)]
     dry_run: bool,
 
-    /// Stop what no scheduler has placed (Docker Engine of this machine, DOCKER_HOST), but for containers of etcd and of Berth
+    /// Stop what no scheduler has placed (Docker Engine of this machine, `DOCKER_HOST`), but for containers of etcd and of Berth
     #[arg(long)]
     force_unmanaged: bool,
 

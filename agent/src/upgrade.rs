@@ -17,7 +17,7 @@ use self::running::Running;
 use crate::enroll::{finish, progress};
 
 /// Longest wait for another process: a successor has 40 s to serve, then the one before serves for a second and has 10 s to end.
-const HANDOVER_LIMIT: Duration = Duration::from_secs(60);
+const HANDOVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// Longest wait until the new process is ready, and until one serves again after a failure.
 const READY_LIMIT: Duration = Duration::from_secs(30);
