@@ -26,14 +26,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a container has to end by itself: Docker's own default.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Take this host out of the cluster: units of stacks run elsewhere first, then the other hosts drop it, and its agent stops
+/// Take this host out of the cluster, once its units of stacks run elsewhere
 ///
 /// What runs here is listed before anything starts. Units of stacks are started on other hosts by the schedulers, each before the old one
-/// is stopped; if this command is ended meanwhile, the host stays, and its units that have moved, too. What no stack has is in the way:
-/// remove what schedulers have placed (`scheduler rm`), and stop the others, by yourself or with --force-unmanaged. With --now the host
-/// leaves at once, whatever runs here, and nothing is touched. The agent wants its token for this, which stands in its state directory and
-/// which this command reads by itself, as root or the user that the agent runs as. What starts the agent again brings the host
-/// back: let its unit restart it after failures only (Restart=on-failure), and disable the unit (systemctl disable berth).
+/// is stopped; then the other hosts drop this one, and its agent stops. If this command is ended meanwhile, the host stays, and its units
+/// that have moved, too. What no stack has is in the way: remove what schedulers have placed (`scheduler rm`), and stop the others, by
+/// yourself or with --force-unmanaged. With --now the host leaves at once, whatever runs here, and nothing is touched. The agent wants its
+/// token for this, which stands in its state directory and which this command reads by itself, as root or the user that the agent runs as.
+/// What starts the agent again brings the host back: let its unit restart it after failures only (Restart=on-failure), and disable the unit
+/// (systemctl disable berth).
 #[derive(clap::Args)]
 pub(crate) struct Leave {
     /// Leave at once although containers run here
@@ -44,7 +45,7 @@ pub(crate) struct Leave {
     #[arg(long)]
     dry_run: bool,
 
-    /// Stop what no scheduler has placed (Docker Engine of this machine, DOCKER_HOST), but for containers of etcd and of Berth
+    /// Stop what no scheduler has placed (Docker Engine of this machine, `DOCKER_HOST`), but for containers of etcd and of Berth
     #[arg(long)]
     force_unmanaged: bool,
 
@@ -140,7 +141,8 @@ impl Left {
 
     fn described(&self, force: bool) -> String {
         let mut text = format!("{} leaves the cluster\n", self.host);
-        let unmanaged = if force { "stopped" } else { "in the way, placed by no scheduler" };
+        let unmanaged =
+            if force { "stopped, but for those of etcd and Berth" } else { "in the way, placed by no scheduler" };
         for (what, all) in [
             ("run elsewhere first, units of stacks", &self.units),
             ("in the way, placed without a stack", &self.placed),
@@ -278,7 +280,10 @@ mod tests {
         assert!(mine.may_leave(false).unwrap_err().to_string().contains("--force-unmanaged"));
         assert!(mine.may_leave(true).is_ok());
         let text = mine.described(true);
-        assert_eq!(text, "a leaves the cluster\nrun elsewhere first, units of stacks: web-1\nstopped: mine\n");
+        assert_eq!(
+            text,
+            "a leaves the cluster\nrun elsewhere first, units of stacks: web-1\nstopped, but for those of etcd and Berth: mine\n"
+        );
     }
 
     #[test]

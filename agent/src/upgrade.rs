@@ -17,7 +17,7 @@ use self::running::Running;
 use crate::enroll::{finish, progress};
 
 /// Longest wait for another process: a successor has 40 s to serve, then the one before serves for a second and has 10 s to end.
-const HANDOVER_LIMIT: Duration = Duration::from_secs(60);
+const HANDOVER_LIMIT: Duration = Duration::from_mins(1);
 
 /// Longest wait until the new process is ready, and until one serves again after a failure.
 const READY_LIMIT: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const STEADY: Duration = Duration::from_secs(2);
 /// Pause between two looks at the process.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Have another executable serve in the place of the one that runs, without a lost answer (Linux)
+/// Have another version of the agent serve, without a lost answer (Linux)
 ///
 /// Copies FILE beside the executable of the running agent, compares the SHA-256 of the copy, and runs it once to see which version it
 /// is. Then it takes the executable's name, the one before is kept as NAME.old, and the agent starts again in place, as by SIGUSR2. If

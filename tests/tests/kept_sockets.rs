@@ -1,6 +1,6 @@
 //! Sockets that the manager of services keeps: a process that is killed is followed by one that answers what was asked meanwhile.
 //!
-//! The manager is tests/fixtures/service_manager.py where much is measured, since systemd needs root for namespaces of its own, and systemd in
+//! The manager is `tests/fixtures/service_manager.py` where much is measured, since systemd needs root for namespaces of its own, and systemd in
 //! one test. `BERTH_LONG=1` has 20 kills under the full load.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,6 @@
 //! Starting again in place (SIGUSR2): a successor takes the sockets over, and no client notices.
 //!
 //! Much of it is about time, so that nothing else should run beside. `BERTH_LONG=1` has 20 restarts under the full load.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io;
 use std::net::SocketAddr;
