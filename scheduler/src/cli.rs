@@ -76,7 +76,7 @@ pub enum Command {
     Logs(Logs),
     /// Run a command in a container of a service, on whichever host it is
     Exec(Exec),
-    /// Show what engines say of the containers of a service, as JSON, without values of variables
+    /// Show what engines say of containers of a service, as JSON; variables have no values
     Inspect(ByHand),
     /// Stop containers of a service and start the same ones again
     Restart(ByHand),

@@ -406,7 +406,7 @@ fn nobody_gets_at_a_host_or_at_others_containers_through_the_proxy() {
         (r#"{"PidMode":"host"}"#, "privileges"),
         (r#"{"Devices":[{"PathOnHost":"/dev/null"}]}"#, "privileges"),
         (r#"{"Runtime":"other"}"#, "no field"),
-        (r#"{},"NetworkingConfig":{"EndpointsConfig":{"host":{}}}"#, "no field"),
+        (r#"{},"NetworkingConfig":{"EndpointsConfig":{"host":{}}}"#, "NetworkingConfig"),
     ] {
         let answer = post("/v1.41/containers/create?name=evil", &body(host));
         assert!(answer.contains(why), "{host}: {answer}");
