@@ -95,16 +95,16 @@ impl Kept {
         tokio::time::sleep(settle).await;
         begin();
         let pause = Duration::from_secs(1).checked_div(changes).unwrap_or(time);
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let mut at = 0;
-        while begun.elapsed() + pause <= time {
+        while started.elapsed() + pause <= time {
             tokio::time::sleep(pause).await;
             if changes > 0 {
                 self.change(at);
                 at += 1;
             }
         }
-        tokio::time::sleep(time.saturating_sub(begun.elapsed())).await;
+        tokio::time::sleep(time.saturating_sub(started.elapsed())).await;
         stop.cancel();
         let _ = keeping.await;
     }

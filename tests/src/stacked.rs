@@ -81,8 +81,8 @@ impl Stacked {
         let of = |host: usize| {
             let names = self.hosts.engines[host].docker(&["volume", "ls", "--quiet"]);
             // A volume without a name has a digest for one.
-            let named = names.lines().filter(|name| name.len() < 64).map(|name| (host, name.to_owned()));
-            named.collect::<Vec<_>>()
+            let found = names.lines().filter(|name| name.len() < 64).map(|name| (host, name.to_owned()));
+            found.collect::<Vec<_>>()
         };
         (0..self.hosts.engines.len()).flat_map(of).collect()
     }

@@ -101,6 +101,31 @@ services:
     deploy: {replicas: 2, update_config: {monitor: 1s}}
 "#;
 
+/// Old images go, those that a container has do not.
+fn images_are_pruned(world: &mut World) {
+    for engine in &world.hosts.engines {
+        for image in ["old:1", "old:2", "old:3"] {
+            engine.import(image, &[], &[]);
+            std::thread::sleep(Duration::from_millis(1100));
+        }
+        engine.docker(&["create", "--name", "holds", "old:1", "none"]);
+    }
+    world.hosts.engines[1].docker(&["rm", "holds"]);
+    let planned = world.told(&["images", "prune", "--keep-last", "1", "--dry-run"]);
+    let about = |text: &str, host: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with(host)).map(|line| line.split_whitespace().nth(1));
+        lines.map(|name| name.unwrap().to_owned()).collect()
+    };
+    assert_eq!(about(&planned, "host-1"), ["old:2"], "{planned}");
+    assert_eq!(about(&planned, "host-2"), ["old:2", "old:1"], "{planned}");
+    world.told(&["images", "prune", "--keep-last", "1", "--host", "host-2"]);
+    let left = |host: usize| {
+        let images = world.hosts.engines[host].docker(&["images", "--format", "{{.Repository}}:{{.Tag}}", "old"]);
+        images.lines().count()
+    };
+    assert_eq!((left(0), left(1)), (3, 1));
+}
+
 #[test]
 fn logs_and_commands_are_of_containers_on_all_hosts() {
     let Some(mut world) = World::new() else { return };
@@ -180,28 +205,7 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
     world.told(&["restart", "alone"]);
     assert_eq!(world.inspected("alone").1["State"]["Running"], true);
 
-    // Old images go, those that a container has do not.
-    for engine in &world.hosts.engines {
-        for image in ["old:1", "old:2", "old:3"] {
-            engine.import(image, &[], &[]);
-            std::thread::sleep(Duration::from_millis(1100));
-        }
-        engine.docker(&["create", "--name", "holds", "old:1", "none"]);
-    }
-    world.hosts.engines[1].docker(&["rm", "holds"]);
-    let planned = world.told(&["images", "prune", "--keep-last", "1", "--dry-run"]);
-    let about = |text: &str, host: &str| -> Vec<String> {
-        let lines = text.lines().filter(|line| line.starts_with(host)).map(|line| line.split_whitespace().nth(1));
-        lines.map(|name| name.unwrap().to_owned()).collect()
-    };
-    assert_eq!(about(&planned, "host-1"), ["old:2"], "{planned}");
-    assert_eq!(about(&planned, "host-2"), ["old:2", "old:1"], "{planned}");
-    world.told(&["images", "prune", "--keep-last", "1", "--host", "host-2"]);
-    let left = |host: usize| {
-        let images = world.hosts.engines[host].docker(&["images", "--format", "{{.Repository}}:{{.Tag}}", "old"]);
-        images.lines().count()
-    };
-    assert_eq!((left(0), left(1)), (3, 1));
+    images_are_pruned(&mut world);
 
     // Who did what is on record, without the arguments of commands.
     let audit = std::fs::read_to_string(world.hosts.folder().join("scheduler-0/audit.ndjson")).unwrap();

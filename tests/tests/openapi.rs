@@ -275,7 +275,7 @@ const BODIES: [(&str, &str, bool); 40] = [
     ("/v1/logs", r#"{"of": "nobody", "tail": -1}"#, false),
     ("/v1/exec", r#"{"of": "nobody", "command": []}"#, false),
     ("/v1/restart", r#"{"of": "nobody", "tail": 1}"#, false),
-    ("/v1/stop", r#"{}"#, false),
+    ("/v1/stop", "{}", false),
     ("/v1/images/prune", r#"{"dry_run": true}"#, false),
     ("/v1/images/prune", r#"{"keep_last": 1, "dry_run": true}"#, true),
     (

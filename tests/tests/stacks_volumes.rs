@@ -1,7 +1,6 @@
 //! `scheduler down --volumes` on two real engines: what was made for the stack is removed, and nothing else.
 //!
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

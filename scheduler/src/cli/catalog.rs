@@ -24,6 +24,9 @@ use crate::cli::{Failure, Outcome, client, fine, row, word};
 /// Longest cell of a table, in characters.
 const CELL_MAX: usize = 80;
 
+/// Answers that are stored with a stack, by the names of their questions.
+type StoredAnswers = BTreeMap<String, String>;
+
 /// `catalog`.
 #[derive(Args, Debug)]
 pub struct Catalog {
@@ -235,7 +238,7 @@ impl CatalogUp {
         template: &str,
         version: &VersionFolder,
         stored: Vec<(String, String)>,
-    ) -> Result<(String, Vec<Value>, BTreeMap<String, String>), Failure> {
+    ) -> Result<(String, Vec<Value>, StoredAnswers), Failure> {
         version.warn_of_ignored();
         let kind = |name: &str| {
             let asked = version.said.questions.iter().find(|question| *question.variable == *name);
@@ -259,7 +262,7 @@ impl CatalogUp {
             Failure::Wrong(format!("{}: {}; {more}", version.shown_folder(), lines.join("; ")))
         })?;
         // A default may be another one in another version, and what is secret is stored nowhere.
-        let stored: BTreeMap<String, String> =
+        let stored: StoredAnswers =
             given.iter().filter(|(name, _)| kind(name).is_some_and(|kind| !kind.is_secret())).cloned().collect();
         let stack = self.stack.as_deref();
         let answer = |name: &str| {

@@ -315,7 +315,7 @@ impl Compose<'_> {
                 let field = as_in_compose(error.field);
                 below(&path(&unit.primary), Invalid { field, ..error })
             })?;
-            self.check_ends(&unit, &requests)?;
+            check_ends(&unit, &requests)?;
             let whole = request.as_map().cloned().unwrap_or_default();
             let wishes = unit.wishes.iter().filter(|other| done.contains(other) && !unit.waits.contains(other));
             let has_to_end = |name: &Text| unit.ends.iter().any(|(other, _)| other == name);
@@ -327,17 +327,17 @@ impl Compose<'_> {
         }
         Ok((requests, self.warnings.into_inner()))
     }
+}
 
-    /// Whether what a unit waits for the end of ever ends; what it waits for is among `requests`.
-    fn check_ends(&self, unit: &unit::Unit, requests: &[Value]) -> Result<(), Invalid> {
-        for (name, field) in &unit.ends {
-            let is_it = |map: &&Map| map.text("service") == Some(name);
-            let request = requests.iter().filter_map(Value::as_map).find(is_it);
-            if request.and_then(|map| map.text("restart")).is_none_or(|word| &**word != "no") {
-                let expected = format!("restart: \"no\" in {name}, which makes it a job, or another condition");
-                return Err(Invalid::new(&**field, format!("{name} never ends: it is started again"), expected));
-            }
+/// Whether what a unit waits for the end of ever ends; what it waits for is among `requests`.
+fn check_ends(unit: &unit::Unit, requests: &[Value]) -> Result<(), Invalid> {
+    for (name, field) in &unit.ends {
+        let is_it = |map: &&Map| map.text("service") == Some(name);
+        let request = requests.iter().filter_map(Value::as_map).find(is_it);
+        if request.and_then(|map| map.text("restart")).is_none_or(|word| &**word != "no") {
+            let expected = format!("restart: \"no\" in {name}, which makes it a job, or another condition");
+            return Err(Invalid::new(&**field, format!("{name} never ends: it is started again"), expected));
         }
-        Ok(())
     }
+    Ok(())
 }

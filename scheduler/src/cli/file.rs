@@ -136,7 +136,7 @@ fn extended_place(files: &Files<'_>, value: &model::Value, field: &str) -> Optio
             let path = path_below(&folder, file)?;
             let opened = files.beside(&path).ok()?;
             whole = opened.document().ok()?.value(model::scalar::core);
-            folder = folder_of(&path).to_owned();
+            folder_of(&path).clone_into(&mut folder);
             input = Some(opened);
         }
         service = services_of(&whole)?.get(&extended.service)?.clone();

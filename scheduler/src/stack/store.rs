@@ -123,14 +123,13 @@ impl Placer {
             let before = before.ok_or_else(|| Refusal::NoStack(name.clone()))?;
             let now = wanted(&before.stack);
             let older = before.history.iter().rev();
-            let found = match to {
-                Some(to) => older.clone().find(|revision| revision.revision == to),
-                None => {
-                    let others = || older.clone().skip(1).filter(|other| !same_services(&other.services, &now));
-                    // What had to be rolled back is nothing to go back to, unless there is nothing else.
-                    let worked = |other: &&StackRevision| [DONE, UNCONFIRMED].contains(&&*other.outcome);
-                    others().find(worked).or_else(|| others().next())
-                }
+            let found = if let Some(to) = to {
+                older.clone().find(|revision| revision.revision == to)
+            } else {
+                let others = || older.clone().skip(1).filter(|other| !same_services(&other.services, &now));
+                // What had to be rolled back is nothing to go back to, unless there is nothing else.
+                let worked = |other: &&StackRevision| [DONE, UNCONFIRMED].contains(&&*other.outcome);
+                others().find(worked).or_else(|| others().next())
             };
             let found = found.ok_or_else(|| {
                 let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();

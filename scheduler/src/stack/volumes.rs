@@ -225,8 +225,9 @@ fn named_in(record: &StackRecord) -> BTreeSet<String> {
         for map in std::iter::once(&service.request).chain(sidekicks) {
             let external = map.list("external_volumes");
             let mounts = map.list("volumes").iter().filter_map(Value::as_str);
-            let named = mounts.filter_map(named_volume);
-            let own = named.filter(|name| !external.iter().any(|other| other.as_str() == Some(name)));
+            let own = mounts
+                .filter_map(named_volume)
+                .filter(|name| !external.iter().any(|other| other.as_str() == Some(name)));
             names.extend(own.map(|name| name.replace(INDEX, "1")));
         }
     }

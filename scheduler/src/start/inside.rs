@@ -63,7 +63,7 @@ pub(crate) enum Output {
 }
 
 /// After how long without an end there is a sign of life: clients wait for some minutes.
-const PULSE: Duration = Duration::from_secs(60);
+const PULSE: Duration = Duration::from_mins(1);
 
 /// Waits for something, with signs of life.
 async fn with_pulse<T>(lines: &mpsc::Sender<Output>, work: impl Future<Output = T>) -> T {

@@ -51,9 +51,8 @@ pub(super) struct Dependency {
 /// The services that a service waits for.
 pub(super) fn depends_on(service: &Section<'_>, for_stack: bool) -> Result<Vec<Dependency>, Invalid> {
     let plain = |service| Dependency { service, condition: Condition::Started, is_required: true };
-    let map = match service.get("depends_on") {
-        Some(Value::Map(map)) => map,
-        _ => return Ok(texts(service, "depends_on")?.into_iter().map(plain).collect()),
+    let Some(Value::Map(map)) = service.get("depends_on") else {
+        return Ok(texts(service, "depends_on")?.into_iter().map(plain).collect());
     };
     let all = Section { path: service.at("depends_on"), map };
     let mut found = Vec::new();

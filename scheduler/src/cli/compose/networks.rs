@@ -29,16 +29,13 @@ pub(super) fn described(file: &Section<'_>) -> Result<NetworkNames, Invalid> {
 
 /// What the engine calls something: `name`, or that of `external` in files of version 2.
 pub(super) fn real_name(section: &Section<'_>) -> Result<Option<Text>, Invalid> {
-    let outside = match section.get("external") {
-        Some(Value::Map(map)) => {
-            let external = Section { path: section.at("external"), map };
-            external.only(&["name"])?;
-            external.text("name")?
-        }
-        _ => {
-            super::service::truth(section, "external")?;
-            None
-        }
+    let outside = if let Some(Value::Map(map)) = section.get("external") {
+        let external = Section { path: section.at("external"), map };
+        external.only(&["name"])?;
+        external.text("name")?
+    } else {
+        super::service::truth(section, "external")?;
+        None
     };
     Ok(section.text("name")?.or(outside))
 }

@@ -123,6 +123,28 @@ impl Compose<'_> {
         Ok(Map::new(environment).into())
     }
 
+    /// What a service mounts.
+    fn mounts(&self, service: &Section<'_>) -> Result<Draft, Invalid> {
+        let mut mounts = named(&volumes(service)?, &self.stack, &self.volumes);
+        // Only stacks have volumes of their own.
+        let external = self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten();
+        mounts.extend(self.host_files.volumes(service)?);
+        let external = external.map(|names| ("external_volumes".into(), names));
+        Ok(external.into_iter().chain([("volumes".into(), Value::list(mounts))]).collect())
+    }
+
+    /// The networks that a service is in, or the container whose network it shares.
+    fn joined(&self, service: &Section<'_>) -> Result<Draft, Invalid> {
+        let found = match network(service)? {
+            Some(mode) => Some(match mode.split_once(':') {
+                Some((_, other)) => ("network_from", Value::text(other)),
+                None => ("network", Value::Text(mode)),
+            }),
+            None => networks(service, &self.networks)?,
+        };
+        Ok(found.map(|(field, value)| (field.into(), value)).into_iter().collect())
+    }
+
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         let settings: Vec<_> = engine::names().collect();
         service.only(&[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
@@ -167,20 +189,8 @@ impl Compose<'_> {
         self.check_labels(service, &labels);
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
-        let mut mounts = named(&volumes(service)?, &self.stack, &self.volumes);
-        // Only stacks have volumes of their own.
-        put("external_volumes", self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten());
-        mounts.extend(self.host_files.volumes(service)?);
-        put("volumes", Some(Value::list(mounts)));
-        let shares = |mode: &Text| mode.split_once(':').map(|(_, other)| Value::text(other));
-        match network(service)? {
-            Some(mode) if mode.contains(':') => put("network_from", shares(&mode)),
-            Some(mode) => put("network", Some(Value::Text(mode))),
-            None => {
-                if let Some((field, value)) = networks(service, &self.networks)? {
-                    put(field, Some(value));
-                }
-            }
+        for (field, value) in self.mounts(service)?.into_iter().chain(self.joined(service)?) {
+            put(&field, Some(value));
         }
         let mut resources: Draft = Vec::new();
         let mut limits: Draft = Vec::new();

@@ -38,7 +38,7 @@ impl Compose<'_> {
                     };
                     Value::list(map.iter().map(host).collect::<Vec<_>>())
                 }
-                ("sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
+                ("storage_opt" | "sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
                 ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
                     truth(service, name)?.unwrap_or(Value::Bool(false))
                 }
@@ -58,7 +58,6 @@ impl Compose<'_> {
                 ("cap_add" | "cap_drop" | "devices" | "dns_opt" | "security_opt", Value::List(_)) => {
                     Value::list(texts(service, name)?.into_iter().map(Value::Text))
                 }
-                ("storage_opt", Value::List(_)) => Map::new(service.pairs(name)?).into(),
                 ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
                 ("group_add", _) => Value::list(texts(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
                 _ => value.clone(),
