@@ -63,8 +63,6 @@ pub struct Plan {
 rolled back, and 2 when the file is wrong.
 
 Examples:
-  scheduler plan shop/compose.yml
-  scheduler up shop/compose.yml --expect 3
   scheduler up shop/compose.yml shop/compose.production.yml
   scheduler up shop/compose.yml --env-file shop/production.env --set TAG=1.2
   scheduler up - --stack shop --prune --atomic < compose.yml")]
