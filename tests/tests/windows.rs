@@ -226,7 +226,7 @@ fn traefik_is_told_the_same_as_on_linux() {
     let [wine, linux] =
         [Launch::bare(Executable::Agent), Launch::bare(Executable::Agent).executable(&binaries::native("agent"))]
             .map(words);
-    assert!(linux.contains("8443"), "{linux}");
+    assert!(linux.contains("p8080") && linux.contains("p5000"), "{linux}");
     assert_eq!(wine, linux);
 }
 

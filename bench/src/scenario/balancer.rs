@@ -34,6 +34,9 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
 
 fn members(scene: &mut Scene<'_>) -> Result<(), Failure> {
     let Scene { machine, executables, options, .. } = *scene;
+    if !options.wants("members change") {
+        return Ok(());
+    }
     if !load::has("haproxy") {
         scene.tell("ms", "members that change", "", vec![Row::missing("berth", "apt-get install haproxy")]);
         return Ok(());
