@@ -162,14 +162,14 @@ fn is_known(before: &[String], reason: &str) -> bool {
 /// Waits for the process that serves from the executable before; starts the one that is there again in place, if it is another one.
 fn serving_again(admin: SocketAddr, place: &Place) -> Result<u32, String> {
     let until = Instant::now() + READY_LIMIT;
-    let mut told = None;
+    let mut signalled = None;
     loop {
         match Running::ask(admin) {
             Ok(now) if place.is_run_by(now.process) => return Ok(now.process),
-            Ok(now) if told != Some(now.process) => {
+            Ok(now) if signalled != Some(now.process) => {
                 executable::restart(now.process)
                     .map_err(|error| format!("process {} serves on and cannot start again: {error}", now.process))?;
-                told = Some(now.process);
+                signalled = Some(now.process);
             }
             Err(why) if Instant::now() >= until => {
                 return Err(format!("{why}. Start it again (systemctl restart berth)"));

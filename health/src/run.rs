@@ -73,6 +73,19 @@ pub struct Exchange {
     pub quorum: Quorum,
 }
 
+#[cfg(test)]
+impl Exchange {
+    /// One in which no host has said anything yet.
+    fn empty() -> Self {
+        Self {
+            cast: Arc::new(Store::new(Cast::default())),
+            checkers: Arc::new(Store::new(BTreeSet::new())),
+            heard: Arc::new(Store::new(Heard::default())),
+            quorum: Quorum::Majority,
+        }
+    }
+}
+
 /// The checks of one process.
 #[derive(Clone, Debug)]
 pub struct Health {
@@ -352,12 +365,7 @@ mod tests {
     async fn what_was_said_of_a_container_that_is_gone_is_withdrawn() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
-        let exchange = Exchange {
-            cast: Arc::new(Store::new(Cast::default())),
-            checkers: Arc::new(Store::new(BTreeSet::new())),
-            heard: Arc::new(Store::new(Heard::default())),
-            quorum: Quorum::Majority,
-        };
+        let exchange = Exchange::empty();
         let cast = exchange.cast.clone();
         let metrics = Metrics::register(&mut Registry::default());
         let health = Health::new(

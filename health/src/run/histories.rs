@@ -192,12 +192,7 @@ impl World {
     fn start_agent(&mut self, host: usize) {
         let verdicts = Arc::new(Store::new(Verdicts::of_map(&self.members[host].stored)));
         let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
-        let exchange = Exchange {
-            cast: Arc::new(Store::new(Cast::default())),
-            checkers: Arc::new(Store::new(BTreeSet::new())),
-            heard: Arc::new(Store::new(Heard::default())),
-            quorum: Quorum::Majority,
-        };
+        let exchange = Exchange::empty();
         let health = Health::new(
             Scope::Cluster,
             checker,

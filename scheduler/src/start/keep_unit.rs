@@ -43,13 +43,7 @@ impl Starter {
         grace: Option<Duration>,
         progress: ProgressSender,
     ) -> Result<(), Refusal> {
-        let job = self.claim_idle(id, &progress).await?;
-        let known = [Stage::Started, Stage::Stopping, Stage::Kept];
-        self.all_are(id, units, &known)?;
-        let begun = self.placer.begin(id, units, (&[Stage::Started], Stage::Stopping), self.clock.now());
-        self.commit_begun(id, &begun).await?;
-        self.run_job(job, grace, progress).await?;
-        self.all_are(id, units, &[Stage::Kept])
+        self.take_through((id, units), (Stage::Stopping, Stage::Kept), grace, progress).await
     }
 
     /// Starts the containers of kept units again: the same ones, on the same hosts.
@@ -92,12 +86,23 @@ impl Starter {
         units: &[usize],
         progress: ProgressSender,
     ) -> Result<(), Refusal> {
+        self.take_through((id, units), (Stage::Restarting, Stage::Started), None, progress).await
+    }
+
+    /// Takes units that are started through one stage to another; those that are in either already go on from there.
+    async fn take_through(
+        self: &Arc<Self>,
+        (id, units): (&Text, &[usize]),
+        (through, to): (Stage, Stage),
+        grace: Option<Duration>,
+        progress: ProgressSender,
+    ) -> Result<(), Refusal> {
         let job = self.claim_idle(id, &progress).await?;
-        self.all_are(id, units, &[Stage::Started, Stage::Restarting])?;
-        let begun = self.placer.begin(id, units, (&[Stage::Started], Stage::Restarting), self.clock.now());
+        self.all_are(id, units, &[Stage::Started, through, to])?;
+        let begun = self.placer.begin(id, units, (&[Stage::Started], through), self.clock.now());
         self.commit_begun(id, &begun).await?;
-        self.run_job(job, None, progress).await?;
-        self.all_are(id, units, &[Stage::Started])
+        self.run_job(job, grace, progress).await?;
+        self.all_are(id, units, &[to])
     }
 
     /// The exclusive job for a placement of this scheduler, after those that are running.
