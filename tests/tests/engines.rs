@@ -277,7 +277,7 @@ fn nothing_is_swept_but_what_has_the_label_of_this_ledger_and_no_record_in_it() 
         lines.len() == 1 && lines[0].contains(r#""request":"left""#) && lines[0].contains(r#""hosts":["one"]"#),
         "{lines:?}"
     );
-    std::thread::sleep(seconds(12));
+    std::thread::sleep(Duration::from_secs(12));
     assert_eq!(one.names(), all);
     assert_eq!(swept().len(), 1);
 }
