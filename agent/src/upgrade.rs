@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use platform::executable;
-use platform::stop::StopEvents;
+use platform::stop::{ReloadEvents, StopEvents};
 use process::Failure;
 
-use self::file::{Digest, Place};
+use self::file::{Digest, Place, Swapped};
 use self::running::Running;
 use crate::enroll::{finish, progress};
 
@@ -78,8 +78,10 @@ impl Upgrade {
         let reasons = running::reasons(admin)?;
         // From here on a request to stop would leave the new executable there without a look at it.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let ignored = runtime.block_on(async { StopEvents::new() })?;
-        let kept = new.swap()?;
+        let ignored =
+            runtime.block_on(async { StopEvents::new().and_then(|stops| Ok((stops, ReloadEvents::new()?))) })?;
+        let swapped = new.swap()?;
+        let kept = &swapped.kept;
         let failure = match restarted(admin, &before) {
             Ok(after) => match well(admin, &after, &place, &reasons) {
                 Ok(()) => {
@@ -94,8 +96,8 @@ impl Upgrade {
             Err(failure) => failure,
         };
         progress(&format!("agent {version} does not serve: {failure}"));
-        place.swap_back(&kept)?;
-        let outcome = match serving_again(admin, &place) {
+        place.swap_back(kept)?;
+        let outcome = match serving_again(admin, &place, &swapped, READY_LIMIT) {
             Ok(process) => format!("{path} is agent {} again, which serves as process {process}", before.version),
             Err(why) => format!("{path} is agent {} again; {why}", before.version),
         };
@@ -159,14 +161,15 @@ fn is_known(before: &[String], reason: &str) -> bool {
     before.iter().any(|known| part(known) == part(reason))
 }
 
-/// Waits for the process that serves from the executable before; starts the one that is there again in place, if it is another one.
-fn serving_again(admin: SocketAddr, place: &Place) -> Result<u32, String> {
-    let until = Instant::now() + READY_LIMIT;
+/// Waits for the process that serves from the executable before; starts the one that runs the new one again in place. No other process gets
+/// a signal, whatever answers at the address.
+fn serving_again(admin: SocketAddr, place: &Place, swapped: &Swapped, limit: Duration) -> Result<u32, String> {
+    let until = Instant::now() + limit;
     let mut signalled = None;
     loop {
         match Running::ask(admin) {
             Ok(now) if place.is_run_by(now.process) => return Ok(now.process),
-            Ok(now) if signalled != Some(now.process) => {
+            Ok(now) if signalled != Some(now.process) && swapped.is_run_by(now.process) => {
                 executable::restart(now.process)
                     .map_err(|error| format!("process {} serves on and cannot start again: {error}", now.process))?;
                 signalled = Some(now.process);
@@ -185,7 +188,55 @@ fn serving_again(admin: SocketAddr, place: &Place) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::process::{Command, Stdio};
+
     use super::*;
+
+    /// What answers at the admin address may be anybody's.
+    #[test]
+    fn no_process_but_the_agents_own_is_signalled() {
+        if executable::obstacle().is_some() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [path, new] = ["agent", "agent.new"].map(|name| folder.path().join(name));
+        fs::copy("/bin/sleep", &path).unwrap();
+        fs::copy("/bin/sleep", &new).unwrap();
+        let sleeping =
+            |program: &std::path::Path| Command::new(program).arg("60").stdout(Stdio::null()).spawn().unwrap();
+        let mut running = [sleeping("/bin/sleep".as_ref()), sleeping(&path), sleeping(&new)];
+        let place = Place::at(path.clone());
+        let swapped = Swapped { kept: folder.path().join("agent.old"), new: fs::File::open(&new).unwrap() };
+        // As after swapping back: the new one has no name any more.
+        fs::remove_file(&new).unwrap();
+        let processes = running.each_ref().map(std::process::Child::id);
+        assert_eq!(processes.map(|process| swapped.is_run_by(process)), [false, false, true]);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (admin, victim) = (listener.local_addr().unwrap(), processes[0]);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                let _ = connection.read(&mut [0; 4096]);
+                let answer =
+                    format!(r#"{{"process":{victim},"version":"1","executable":null,"restart":{{"failed":0}}}}"#);
+                let length = answer.len();
+                let _ = write!(
+                    connection,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+                );
+            }
+        });
+        let failure = serving_again(admin, &place, &swapped, Duration::from_secs(1)).unwrap_err();
+        assert!(failure.contains("does not start again in place"), "{failure}");
+        assert!(running[0].try_wait().unwrap().is_none(), "it runs on");
+        for child in &mut running {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
 
     #[test]
     fn what_was_amiss_before_does_not_count() {

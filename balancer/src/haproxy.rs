@@ -232,7 +232,7 @@ pub fn condition(protocol: Protocol, route: &Route) -> Option<String> {
     if !protocol.has_hosts() {
         return None;
     }
-    let sample = if protocol.is_http() { "hdr(host),field(1,:)" } else { "req.ssl_sni" };
+    let sample = if protocol.is_http() { "hdr(host),field(1,:),rtrim(.)" } else { "req.ssl_sni,rtrim(.)" };
     let host = match &route.host {
         HostPattern::Any => None,
         HostPattern::Exact(name) => Some(format!("{{ {sample} -i -- {name} }}")),
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(made.defects, []);
         assert_eq!(refused(&made.text).unwrap_or_default(), "", "{}", made.text);
         for line in [
-            "use_backend wild if { hdr(host),field(1,:) -m end -i -- .example.org }",
+            "use_backend wild if { hdr(host),field(1,:),rtrim(.) -m end -i -- .example.org }",
             "server s1 192.0.2.1:8080 weight 1\n",
             "server s2 127.0.0.1:1 disabled\n",
             "server n1 www.example.org:8080 weight 1 resolvers berth",

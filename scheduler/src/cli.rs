@@ -235,6 +235,27 @@ impl Failure {
         }
     }
 
+    /// The failure without these texts.
+    fn without(self, secrets: &[String]) -> Self {
+        let hidden = |text: String| {
+            let filled = secrets.iter().filter(|secret| !secret.is_empty());
+            filled.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+        };
+        match self {
+            Self::Wrong(text) => Self::Wrong(hidden(text)),
+            Self::NoAnswer(text) => Self::NoAnswer(hidden(text)),
+            Self::Listed(failure) => Self::Listed(Box::new(failure.without(secrets))),
+            Self::Refused { status, mut body } => {
+                for value in body.as_object_mut().into_iter().flat_map(|object| object.values_mut()) {
+                    if let Value::String(text) = value {
+                        *text = hidden(std::mem::take(text));
+                    }
+                }
+                Self::Refused { status, body }
+            }
+        }
+    }
+
     /// The failure for programs: an object with `error`; of an error of the API all that it has, and its `status`.
     fn json(&self) -> Value {
         match self {
@@ -293,4 +314,25 @@ fn list(value: &Value) -> &[Value] {
 
 fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_failure_shows_what_is_secret() {
+        let secrets = ["s3cret".to_owned(), String::new()];
+        let body = json!({ "error": "found \"s3cret\"", "field": "a.s3cret", "status": 400 });
+        for (failure, shown) in [
+            (Failure::Wrong("a: s3cret".into()), "a: ***"),
+            (Failure::NoAnswer("a s3cret".into()), "a ***"),
+            (Failure::Refused { status: 409, body: body.clone() }, "found \"***\" (409)"),
+            (Failure::Listed(Box::new(Failure::Refused { status: 409, body })), "found \"***\" (409)"),
+        ] {
+            let failure = failure.without(&secrets);
+            assert_eq!(failure.to_string(), shown);
+            assert!(!failure.json().to_string().contains("s3cret"), "{}", failure.json());
+        }
+    }
 }

@@ -420,18 +420,15 @@ impl Placer {
         Ok(policy.check_removal(subject, &request).map_err(Box::new)?)
     }
 
-    /// Whether the policy allows a subject to see and restart containers of a stack, and to run commands in them if `exec` is set.
+    /// Whether the policy allows a subject to see and restart containers that were asked for so, and to run commands in them if
+    /// `exec` is set.
     ///
     /// # Errors
     ///
     /// [`Refusal::Forbidden`] with the rule that it breaks.
-    pub(crate) fn permit_inside(&self, subject: &Subject, stack: &str, exec: bool) -> Result<(), Refusal> {
-        let policy = self.policy.load_full();
-        policy.check_stack(subject, stack).map_err(Box::new)?;
-        if exec {
-            policy.check_exec(subject, stack).map_err(Box::new)?;
-        }
-        Ok(())
+    pub(crate) fn permit_inside(&self, subject: &Subject, asked: model::Map, exec: bool) -> Result<(), Refusal> {
+        let request = Request::parse(&asked.into())?;
+        Ok(self.policy.load_full().check_inside(subject, &request, exec).map_err(Box::new)?)
     }
 
     /// Whether the policy allows a subject to reserve and release room by events.
@@ -441,6 +438,15 @@ impl Placer {
     /// [`Refusal::Forbidden`] with the rule that it breaks.
     pub(crate) fn permit_event(&self, subject: &Subject) -> Result<(), Refusal> {
         Ok(self.policy.load_full().check_nameless(subject).map_err(Box::new)?)
+    }
+
+    /// Whether the policy allows a subject to touch placements of every stack on every host.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::Forbidden`] with the rule that it breaks.
+    pub(crate) fn permit_everything(&self, subject: &Subject) -> Result<(), Refusal> {
+        Ok(self.policy.load_full().check_everything(subject).map_err(Box::new)?)
     }
 
     /// What a request needs, of hosts that can start it when it is to be started.

@@ -225,21 +225,20 @@ impl Policy {
         self.part(subject).check_stacks(asked)
     }
 
-    /// Whether a subject may see what containers of a stack write, and start them again.
+    /// Whether a subject may see what containers write that were asked for so, and start them again; and run commands in them if
+    /// `exec` is set.
     ///
     /// # Errors
     ///
     /// The rule that it breaks.
-    pub(crate) fn check_stack(&self, subject: &Subject, stack: &str) -> Result<(), Denial> {
-        self.part(subject).check_stack("of", stack)
+    pub(crate) fn check_inside(&self, subject: &Subject, asked: &Request, exec: bool) -> Result<(), Denial> {
+        self.part(subject).check_stacks(asked)?;
+        let stacks = stacks_of(asked);
+        stacks.iter().filter(|_| exec).try_for_each(|(_, stack)| self.check_exec(subject, stack))
     }
 
     /// Whether a subject may run commands in containers of a stack.
-    ///
-    /// # Errors
-    ///
-    /// The rule that it breaks.
-    pub(crate) fn check_exec(&self, subject: &Subject, stack: &str) -> Result<(), Denial> {
+    fn check_exec(&self, subject: &Subject, stack: &str) -> Result<(), Denial> {
         let part = self.part(subject);
         if part.rules.exec.iter().any(|pattern| pattern.fits(stack)) {
             return Ok(());
@@ -260,10 +259,27 @@ impl Policy {
         let part = self.part(subject);
         part.check_stack("name", "")?;
         // An event changes the room of any host.
-        if part.rules.hosts.contains(&Pattern::any()) {
+        if part.rules.take_any_host() {
             return Ok(());
         }
         Err(part.denial("hosts", "name", "any host".into(), Some("*".into())))
+    }
+
+    /// Whether a subject may touch placements of every stack on every host.
+    ///
+    /// # Errors
+    ///
+    /// The rule that it breaks.
+    pub(crate) fn check_everything(&self, subject: &Subject) -> Result<(), Denial> {
+        let part = self.part(subject);
+        let rules = [
+            ("stacks", part.rules.take_any_stack(), "every stack"),
+            ("hosts", part.rules.take_any_host(), "every host"),
+        ];
+        match rules.into_iter().find(|(_, allowed, _)| !allowed) {
+            None => Ok(()),
+            Some((rule, _, all)) => Err(part.denial(rule, "", all.to_owned(), Some("*".to_owned()))),
+        }
     }
 
     /// Whether a unit of a request may be on this host.
@@ -310,22 +326,8 @@ impl Part<'_> {
         Err(self.denial("stacks", field, value, Some(stack.to_owned())))
     }
 
-    /// The stack of a request, and those that its labels name.
     fn check_stacks(&self, request: &Request) -> Result<(), Denial> {
-        for member in &request.members {
-            let names_stack = |(key, value): &&(Text, Text)| {
-                STACK_LABELS.iter().any(|known| key.eq_ignore_ascii_case(known)) && !value.is_empty()
-            };
-            for (key, value) in member.labels.iter().filter(names_stack) {
-                let stack = value.split('/').next().unwrap_or_default();
-                self.check_stack(&format!("labels.{key}"), stack)?;
-            }
-            let stack = request.stack.as_deref();
-            if stack.is_some() || !member.labels.iter().any(|label| names_stack(&label)) {
-                self.check_stack("stack", stack.unwrap_or_default())?;
-            }
-        }
-        Ok(())
+        stacks_of(request).iter().try_for_each(|(field, stack)| self.check_stack(field, stack))
     }
 
     fn check_member(&self, member: &Member, names: &[&Text], field: impl Fn(&str) -> String) -> Result<(), Denial> {
@@ -443,6 +445,24 @@ impl Part<'_> {
         let value = format!("the container {container}, which is not of the same request");
         Err(self.denial("joins", field, value, Some(container.to_owned())))
     }
+}
+
+/// The stack of a request and those that its labels name, each with the field that names it.
+fn stacks_of(request: &Request) -> Vec<(String, &str)> {
+    let names_stack = |(key, value): &&(Text, Text)| {
+        STACK_LABELS.iter().any(|known| key.eq_ignore_ascii_case(known)) && !value.is_empty()
+    };
+    let mut stacks = Vec::new();
+    for member in &request.members {
+        let labels = member.labels.iter().filter(names_stack);
+        let named = stacks.len();
+        stacks
+            .extend(labels.map(|(key, value)| (format!("labels.{key}"), value.split('/').next().unwrap_or_default())));
+        if request.stack.is_some() || stacks.len() == named {
+            stacks.push(("stack".to_owned(), request.stack.as_deref().unwrap_or_default()));
+        }
+    }
+    stacks
 }
 
 fn map<'a>(fields: &Fields<'a>, key: &str) -> Result<&'a model::Map, Invalid> {

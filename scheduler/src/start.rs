@@ -23,6 +23,7 @@ mod job;
 mod keep_unit;
 mod late;
 mod leased;
+pub(crate) mod log_end;
 mod look;
 pub(crate) mod platforms;
 #[cfg(test)]

@@ -6,6 +6,8 @@
 
 #[path = "engines/hosts.rs"]
 mod hosts;
+#[path = "engines/inside.rs"]
+mod inside;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

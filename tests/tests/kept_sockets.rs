@@ -158,6 +158,30 @@ fn what_is_not_served_any_more_is_given_up_and_what_is_stays() {
     assert!(Path::new(&folder.path("pid")).exists());
 }
 
+/// Opens a socket as systemd does for a unit of sockets, and becomes the program after it.
+const BLOCKING: &str = "
+import os, socket, sys
+open_socket = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+os.dup2(open_socket.fileno(), 3, inheritable=True)
+os.environ.update(LISTEN_FDS='1', LISTEN_FDNAMES='metadata', LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])
+";
+
+#[test]
+fn a_socket_that_blocks_is_served_as_any_other() {
+    let Some(python) = python() else { return };
+    let folder = ClusterFolder::new(shop_text());
+    let port = ports::free();
+    let launch = Launch::agent(&folder.file()).without("--metadata").with("--metadata", format!("127.0.0.1:{port}"));
+    let words = [python.get_program().to_str().unwrap(), "-c", BLOCKING, &port.to_string()].map(str::to_owned);
+    let mut agent = launch.through(&words.each_ref().map(String::as_str)).start();
+    agent.line("the socket was handed over", |line| {
+        line["message"].as_str().is_some_and(|text| text.contains("has kept"))
+    });
+    assert_eq!(agent.address_of("metadata").port(), port);
+    ask_http(([127, 0, 0, 1], port).into()).unwrap();
+}
+
 #[test]
 fn what_leads_to_the_port_behind_a_well_known_one_outlives_the_process_too() {
     if !there(&[("nft", "--version"), ("dig", "-v")], "nftables bind9-dnsutils") {

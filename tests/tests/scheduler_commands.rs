@@ -362,6 +362,16 @@ fn templates_of_a_catalog_are_listed_asked_and_planned() {
     write("docker-compose.yml.tpl", "web:\n  image: a\n  env_file: ../../berth.env\n");
     std::fs::write(world.files.path("berth.env"), "A=1\n").unwrap();
     world.check(&["catalog", "up", &mine, "--dry-run"], 2, &["env_file[0]", "it is not in the folder of the template"]);
+    write("docker-compose.yml.tpl", "web:\n  image: a\n  env_file: pipe.env\n");
+    assert!(std::process::Command::new("mkfifo").arg(folder.join("pipe.env")).status().unwrap().success());
+    world.check(&["catalog", "up", &mine, "--dry-run"], 2, &["env_file[0]", "not a regular file"]);
+    // No message shows a password, wherever the template puts it.
+    write("docker-compose.yml.tpl", "web:\n  image: a\n  ports: ['{{ .Values.word }}']\n");
+    write("rancher-compose.yml", ".catalog:\n  questions:\n  - {variable: word, type: password}\n");
+    let shown =
+        world.check(&["catalog", "up", &mine, "--set", "word=S3CRET", "--dry-run"], 2, &["ports[0]", "\"***\""]);
+    assert!(!shown.errors.contains("S3CRET"), "{}", shown.errors);
+    write("docker-compose.yml.tpl", "web:\n  image: a\n");
     write("rancher-compose.yml", "web:\n  vcpu: 1\n");
     world.check(
         &["catalog", "up", &mine, "--dry-run"],

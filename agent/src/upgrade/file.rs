@@ -75,6 +75,7 @@ impl Place {
         let folder = path.parent().ok_or("the root is no executable")?.to_owned();
         file::must_be_unchangeable(&folder).map_err(named(&folder))?;
         file::must_be_unchangeable(&path).map_err(named(&path))?;
+        file::must_lead_where_it_leads(&folder).map_err(named(&folder))?;
         let is_run = executable::is_of(process, &path).map_err(|error| {
             format!(
                 "whether process {process} runs {} cannot be known: {error}; type this as root, beside it",
@@ -185,22 +186,39 @@ impl New<'_> {
         version(&self.path)
     }
 
-    /// Puts it in its place; gives where the one before is.
+    /// Puts it in its place.
     ///
     /// # Errors
     ///
     /// Fails if that is impossible; then the one before is in its place.
-    pub(super) fn swap(self) -> Result<PathBuf, Failure> {
+    pub(super) fn swap(self) -> Result<Swapped, Failure> {
         let (place, kept, aside) = (self.place, self.place.beside("old"), self.place.beside("keep"));
         // Under two names for a moment, so that the place is never empty.
         match fs::remove_file(&aside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(&aside)(error)),
             _ => {}
         }
+        let new = File::open(&self.path).map_err(named(&self.path))?;
         fs::hard_link(&place.path, &aside).map_err(named(&aside))?;
         file::replace(&aside, &kept).map_err(named(&kept))?;
         file::replace(&self.path, &place.path).and_then(|()| place.sync()).map_err(named(&place.path))?;
-        Ok(kept)
+        Ok(Swapped { kept, new })
+    }
+}
+
+/// What was exchanged.
+#[derive(Debug)]
+pub(super) struct Swapped {
+    /// Where the executable before is.
+    pub(super) kept: PathBuf,
+    /// The new one, whatever becomes of its name.
+    pub(super) new: File,
+}
+
+impl Swapped {
+    /// Whether a process runs the new one.
+    pub(super) fn is_run_by(&self, process: u32) -> bool {
+        executable::is_of_file(process, &self.new).unwrap_or(false)
     }
 }
 
@@ -240,6 +258,15 @@ fn version(path: &Path) -> Result<String, Failure> {
         (Some("agent"), Some(version)) => Ok(version.to_owned()),
         (Some(name), Some(_)) => Err(format!("{} is {name}, not agent", path.display()).into()),
         _ => Err(format!("{} is not agent: `version --json` printed something else", path.display()).into()),
+    }
+}
+
+#[cfg(test)]
+impl Place {
+    /// This executable, whoever runs it.
+    pub(super) fn at(path: PathBuf) -> Self {
+        let folder = path.parent().unwrap().to_owned();
+        Self { _folder: File::open(&folder).unwrap(), folder, path }
     }
 }
 

@@ -22,6 +22,15 @@ pub fn is_of(process: u32, path: &Path) -> io::Result<bool> {
     system::is_of(process, path)
 }
 
+/// Whether this file, whatever it is called now, is what a process runs.
+///
+/// # Errors
+///
+/// As [`is_of`].
+pub fn is_of_file(process: u32, file: &File) -> io::Result<bool> {
+    system::is_of_file(process, file)
+}
+
 /// Creates a file that only its owner can run, read and write. It must not be there.
 ///
 /// # Errors

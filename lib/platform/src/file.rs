@@ -257,6 +257,14 @@ pub fn must_be_unchangeable(path: &Path) -> io::Result<()> {
     system::must_be_unchangeable(path)
 }
 
+/// Refuses a path of which others can change a folder, so that it would lead elsewhere. One in which only owners of files can
+/// rename them, as in `/tmp`, is not refused.
+///
+/// On Windows every path passes.
+pub fn must_lead_where_it_leads(path: &Path) -> io::Result<()> {
+    system::must_lead_where_it_leads(path)
+}
+
 /// The same for a file that others can not even read.
 pub fn must_be_secret(path: &Path) -> io::Result<()> {
     system::must_be_secret(path)

@@ -1,8 +1,9 @@
 //! How many of something each client holds, and all of them together: pure.
 //!
-//! A client is an address, or a /64 of the Internet's IPv6 addresses. What one client takes is so missing to itself and not to the others.
+//! A client is an address, or a /64 of the Internet's IPv6 addresses; or whatever else tells clients apart. What one client takes is so missing to itself and not to the others.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,41 +47,56 @@ fn part(wanted: usize, descriptors: Option<u64>, divisor: u64) -> usize {
 }
 
 /// What clients hold, in places that can be held by one client and by all of them. Clones share it.
-#[derive(Clone, Debug)]
-pub struct Quota(Arc<Mutex<Held>>);
+#[derive(Debug)]
+pub struct Quota<C: Eq + Hash = IpAddr>(Arc<Mutex<Held<C>>>);
 
 /// The places that are taken; locked for a moment when one is taken or given back, and no other lock after it.
 #[derive(Debug)]
-struct Held {
-    by_client: HashMap<IpAddr, usize, foldhash::fast::RandomState>,
+struct Held<C> {
+    by_client: HashMap<C, usize, foldhash::fast::RandomState>,
     total: usize,
     places: Places,
 }
 
 /// A place that a client holds; given back when dropped.
 #[derive(Debug)]
-pub struct Place {
-    quota: Quota,
-    client: IpAddr,
+pub struct Place<C: Eq + Hash = IpAddr> {
+    quota: Quota<C>,
+    client: C,
 }
 
 impl Quota {
-    /// No client holds anything yet.
-    pub fn new(places: Places) -> Self {
-        Self(Arc::new(Mutex::new(Held { by_client: HashMap::default(), total: 0, places })))
-    }
-
-    /// One more place for this client; not when it, or all together, hold as many as they may.
+    /// One more place for the client of this address; not when it, or all together, hold as many as they may.
     pub fn take(&self, client: IpAddr) -> Option<Place> {
-        let client = counted_as(client);
+        self.take_for(counted_as(client))
+    }
+}
+
+impl<C: Clone + Eq + Hash> Quota<C> {
+    /// One more place for this client; not when it, or all together, hold as many as they may.
+    pub fn take_for(&self, client: C) -> Option<Place<C>> {
         let mut held = self.held();
         let own = held.by_client.get(&client).copied().unwrap_or_default();
         if held.total >= held.places.in_all || own >= held.places.per_client {
             return None;
         }
-        held.by_client.insert(client, own + 1);
+        held.by_client.insert(client.clone(), own + 1);
         held.total += 1;
+        drop(held);
         Some(Place { quota: self.clone(), client })
+    }
+}
+
+impl<C: Eq + Hash> Clone for Quota<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<C: Eq + Hash> Quota<C> {
+    /// No client holds anything yet.
+    pub fn new(places: Places) -> Self {
+        Self(Arc::new(Mutex::new(Held { by_client: HashMap::default(), total: 0, places })))
     }
 
     /// How many places all clients hold.
@@ -94,13 +110,13 @@ impl Quota {
         held.total >= held.places.in_all
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Held<C>> {
         // Nothing in it panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place {
+impl<C: Eq + Hash> Drop for Place<C> {
     fn drop(&mut self) {
         let mut held = self.quota.held();
         let Some(own) = held.by_client.get_mut(&self.client) else { return };

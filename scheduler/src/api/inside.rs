@@ -3,14 +3,15 @@
 //!
 //! Logs and output are lines of progress, as those of a start are, with the answer last.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::{Text, Value};
+use process::quota::{Places, Quota};
 use serde::Serialize;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::api::app::App;
 use crate::api::body::json;
@@ -26,8 +27,18 @@ use crate::start::progress::ProgressSender;
 use crate::start::prune::PrunedHost;
 use crate::subject::Subject;
 
-/// Most requests at once that read logs or run a command: each has connections to engines for as long as it lasts.
-static INSIDE: Semaphore = Semaphore::const_new(32);
+/// Most requests at once that read logs or run a command: each has connections to engines for as long as it lasts, so that one subject
+/// does not have the places of all others.
+const INSIDE: Places = Places { per_client: 16, in_all: 128 };
+
+/// Requests at once that stop or start containers of one placement again: others would only do the same once more.
+const BY_HAND: Places = Places { per_client: 1, in_all: 4096 };
+
+/// Which placements have one.
+static AT_WORK: LazyLock<Quota<Text>> = LazyLock::new(|| Quota::new(BY_HAND));
+
+/// Who has them.
+static PLACES: LazyLock<Quota<Subject>> = LazyLock::new(|| Quota::new(INSIDE));
 
 /// Most last lines of a log.
 const TAIL_MAX: i64 = 1_000_000;
@@ -93,10 +104,10 @@ async fn found(
     let value = json(app, request).await.map_err(|reply| noted(Text::default(), reply))?;
     let asked = Asked::parse(&value, keys).map_err(|wrong| noted(Text::default(), Refusal::from(wrong).into()))?;
     let targets = app.starter.targets(&asked.of).map_err(|refusal| noted(asked.of.clone(), refusal.into()))?;
-    for target in &targets {
-        if let Err(refusal) = app.placer.permit_inside(&subject, &target.stack, action == Action::Exec) {
-            let targets = std::slice::from_ref(target);
-            note(app, (action, &subject, "refused"), &asked.of, targets, refusal.to_string());
+    for placement in targets.chunk_by(|one, next| one.id == next.id) {
+        let what = placement[0].asked.clone();
+        if let Err(refusal) = app.placer.permit_inside(&subject, what, action == Action::Exec) {
+            note(app, (action, &subject, "refused"), &asked.of, placement, refusal.to_string());
             return Err(Reply::from(refusal).into_response());
         }
     }
@@ -117,9 +128,11 @@ fn too_many(of: &str, containers: usize) -> Response {
 }
 
 /// The response while too many read already.
-fn busy() -> Response {
-    let expected = "fewer that read logs or run commands at once";
-    Reply::error(StatusCode::SERVICE_UNAVAILABLE, "too many read logs or run commands", "", expected).into_response()
+fn busy(subject: &Subject) -> Response {
+    let Places { per_client, in_all } = INSIDE;
+    let expected = format!("at most {per_client} that read logs or run commands at once, and {in_all} of all subjects");
+    let problem = format!("too many requests of {subject} or of all read logs or run commands");
+    Reply::error(StatusCode::SERVICE_UNAVAILABLE, &problem, "", &expected).into_response()
 }
 
 /// The response that has output before its answer. Without a client that reads it line by line, only the answer is sent.
@@ -151,13 +164,13 @@ pub(super) async fn logs(
     if targets.len() > LOGS_MAX {
         return too_many(&asked.of, targets.len());
     }
-    let Ok(turn) = INSIDE.try_acquire() else { return busy() };
+    let Some(place) = PLACES.take_for(subject.clone()) else { return busy(&subject) };
     note(&app, (Action::Logs, &subject, "read"), &asked.of, &targets, String::new());
     let own = app.clone();
     with_output(&app, streaming, move |lines| async move {
         let containers = targets.len();
         let failed = own.starter.read_logs(targets, (asked.tail, asked.follow), lines).await;
-        drop(turn);
+        drop(place);
         let status = if failed.len() == containers { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
         Reply::json(status, &Read { containers, failed })
     })
@@ -176,14 +189,14 @@ pub(super) async fn exec(
         Err(response) => return response,
     };
     let Some(target) = targets.into_iter().next() else { return bug().into_response() };
-    let Ok(turn) = INSIDE.try_acquire() else { return busy() };
+    let Some(place) = PLACES.take_for(subject.clone()) else { return busy(&subject) };
     // Its arguments may be secrets.
     let what = format!("{} with {} arguments in {}", asked.command[0], asked.command.len() - 1, target.name);
     note(&app, (Action::Exec, &subject, "begun"), &asked.of, std::slice::from_ref(&target), what.clone());
     let own = app.clone();
     with_output(&app, streaming, move |lines| async move {
         let ran = own.starter.run_command(&target, &asked.command, &lines).await;
-        drop((turn, lines));
+        drop((place, lines));
         let (outcome, reason) = match &ran {
             Ok(Some(code)) => ("ended", format!("{what}: exit code {code}")),
             Ok(None) => ("ended", what),
@@ -250,8 +263,19 @@ async fn by_hand(app: Arc<App>, (action, word): (Action, &'static str), caller: 
         Ok(found) => found,
         Err(response) => return response,
     };
+    let mut at_work = Vec::new();
+    for placement in targets.chunk_by(|one, next| one.id == next.id) {
+        let id = &placement[0].id;
+        let Some(place) = AT_WORK.take_for(id.clone()) else {
+            let problem = format!("another request stops or restarts {id}");
+            let reply = Reply::error(StatusCode::CONFLICT, &problem, "of", "to be asked again when that is over");
+            return reply.into_response();
+        };
+        at_work.push(place);
+    }
     let own = app.clone();
     answered(&app, streaming, move |progress: ProgressSender| async move {
+        let _at_work = at_work;
         let done = match action {
             Action::Stop => own.starter.stop_targets(&targets, &progress).await,
             _ => own.starter.restart_targets(&targets, &progress).await,
@@ -298,7 +322,7 @@ pub(super) async fn prune_images(
         }
     };
     // It is about images of anyone.
-    if let Err(refusal) = app.placer.permit_event(&subject) {
+    if let Err(refusal) = app.placer.permit_everything(&subject) {
         note(&app, (Action::Prune, &subject, "refused"), &Text::default(), &[], refusal.to_string());
         return Reply::from(refusal).into_response();
     }

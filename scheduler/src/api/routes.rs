@@ -330,7 +330,7 @@ async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Call
         Err(refusal) => return Reply::from(refusal).into_response(),
     };
     // It is about placements of anyone.
-    if let Err(refusal) = app.placer.permit_event(&subject) {
+    if let Err(refusal) = app.placer.permit_everything(&subject) {
         let reason = format!("evacuate {host}: {refusal}");
         app.placer.audit().put(&AuditLine { reason, ..AuditLine::new(Action::Replace, &subject, "refused") });
         return Reply::from(refusal).into_response();

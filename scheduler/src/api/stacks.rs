@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use model::Text;
 use serde::Serialize;
+use serde_json::Value;
 use stacks::{Difference, differences};
 use tokio::time::sleep;
 
@@ -27,6 +28,7 @@ use crate::place::request::limits::{COUNT_MAX, LIST_MAX};
 use crate::stack::store::Command;
 use crate::stack::view::{RevisionView, StackView};
 use crate::stack::wish::{Wish, stack_name};
+use crate::start::log_end::hide_logs;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::subject::Subject;
 
@@ -35,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Serialize)]
 struct Stacks {
-    stacks: Vec<StackView>,
+    stacks: Vec<Value>,
     /// Why others may have changed some of it since.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
@@ -51,18 +53,32 @@ struct Differences {
     differences: Vec<Difference>,
 }
 
-pub(super) async fn list(State(app): State<Arc<App>>) -> Reply {
+/// What is shown of a stack to who may read its logs, and without what these say to everybody else.
+fn shown(app: &App, caller: &Caller, stack: &str, what: &impl Serialize) -> Value {
+    let mut shown = serde_json::to_value(what).unwrap_or_default();
+    if caller.0.as_ref().is_none_or(|subject| app.placer.permit_stack(stack, subject).is_err()) {
+        hide_logs(&mut shown);
+    }
+    shown
+}
+
+pub(super) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Reply {
     let names = app.placer.stack_names(app.clock.now());
     let stacks = names.map(|names| {
         // One that is removed meanwhile is none.
-        let stacks = names.iter().filter_map(|name| app.starter.view_stack(name).ok()).collect();
-        Stacks { stacks, warning: app.placer.outdated() }
+        let view = |name: &Text| Some(shown(&app, &caller, name, &app.starter.view_stack(name).ok()?));
+        Stacks { stacks: names.iter().filter_map(view).collect(), warning: app.placer.outdated() }
     });
     stacks.into()
 }
 
-pub(super) async fn show(State(app): State<Arc<App>>, Segment(name): Segment) -> Reply {
-    stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.view_stack(&name)).into()
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+) -> Reply {
+    let found = stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.view_stack(&name));
+    found.map(|view| shown(&app, &caller, &name, &view)).into()
 }
 
 #[derive(Serialize)]
@@ -85,13 +101,22 @@ pub(super) async fn answers(
     Reply::from(found()).into_response()
 }
 
-pub(super) async fn history(State(app): State<Arc<App>>, Segment(name): Segment) -> Reply {
+pub(super) async fn history(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+) -> Reply {
     let found = stack_name(&name).map_err(Refusal::from).and_then(|name| app.starter.history_of_stack(&name));
-    found.map(|revisions| History { revisions }).into()
+    found.map(|revisions| shown(&app, &caller, &name, &History { revisions })).into()
 }
 
-/// What differs between two revisions: `{"from": 1, "to": 2}`.
-pub(super) async fn diff(State(app): State<Arc<App>>, Segment(name): Segment, request: Request) -> Reply {
+/// What differs between two revisions: `{"from": 1, "to": 2}`. It shows commands and labels, as a plan does, so the policy says who may ask.
+pub(super) async fn diff(
+    State(app): State<Arc<App>>,
+    Segment(name): Segment,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Reply {
     let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => return reply,
@@ -99,7 +124,9 @@ pub(super) async fn diff(State(app): State<Arc<App>>, Segment(name): Segment, re
     let found = || -> Result<Differences, Refusal> {
         let fields = Fields::of(&value)?;
         fields.only(&[&["from", "to"]])?;
-        let (record, _) = app.placer.stack(&stack_name(&name)?, app.clock.now())?;
+        let stack = stack_name(&name)?;
+        app.placer.permit_stack(&stack, &caller.0.unwrap_or_default())?;
+        let (record, _) = app.placer.stack(&stack, app.clock.now())?;
         let services = |key: &str| -> Result<_, Refusal> {
             let missing = || Invalid::new(key, "missing", "a revision");
             let number =

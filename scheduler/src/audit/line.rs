@@ -3,12 +3,13 @@
 use std::time::SystemTime;
 
 use model::Text;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::place::answer::Placement;
 use crate::place::refusal::Refusal;
+use crate::start::log_end::without_log;
 use crate::subject::Subject;
 
 /// Longest line, in bytes: 32 images with their digests fit. What a request may hold must not push out what others did.
@@ -83,8 +84,8 @@ pub(crate) struct AuditLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) omitted: Option<usize>,
     pub(crate) outcome: String,
-    /// Why, if it was refused or failed; the name of an event.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    /// Why, if it was refused or failed, without what a log says; the name of an event.
+    #[serde(skip_serializing_if = "String::is_empty", serialize_with = "as_without_log")]
     pub(crate) reason: String,
 }
 
@@ -94,6 +95,10 @@ pub(crate) struct AuditedImage {
     pub(crate) name: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<Text>,
+}
+
+fn as_without_log<S: Serializer>(reason: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&without_log(reason))
 }
 
 impl AuditLine {

@@ -206,10 +206,16 @@ fn question(question: &Question) -> Value {
 
 impl CatalogUp {
     async fn run(self) -> Outcome {
+        let mut secrets = Vec::new();
+        self.bring_up(&mut secrets).await.map_err(|failure| failure.without(&secrets))
+    }
+
+    /// The same; `secrets` are the answers that no message shows.
+    async fn bring_up(&self, secrets: &mut Vec<String>) -> Outcome {
         let (template, at) = TemplateFolder::of_path(&self.template)?;
         let version = &template.versions[at];
         let stored = self.stored(&template.name).await?;
-        let (name, services, answers) = self.services(&template.name, version, stored)?;
+        let (name, services, answers) = self.services(&template.name, version, stored, secrets)?;
         let mut body = self.manner.body(&services);
         body["answers"] = json!(answers);
         if self.dry_run {
@@ -238,6 +244,7 @@ impl CatalogUp {
         template: &str,
         version: &VersionFolder,
         stored: Vec<(String, String)>,
+        secrets: &mut Vec<String>,
     ) -> Result<(String, Vec<Value>, StoredAnswers), Failure> {
         version.warn_of_ignored();
         let kind = |name: &str| {
@@ -261,6 +268,8 @@ impl CatalogUp {
             let more = "answers are given with --set KEY=VALUE or --answers FILE";
             Failure::Wrong(format!("{}: {}; {more}", version.shown_folder(), lines.join("; ")))
         })?;
+        let is_secret = |name: &str| kind(name).is_some_and(stacks::QuestionKind::is_secret);
+        secrets.extend(answers.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.to_string()));
         // A default may be another one in another version, and what is secret is stored nowhere.
         let stored: StoredAnswers =
             given.iter().filter(|(name, _)| kind(name).is_some_and(|kind| !kind.is_secret())).cloned().collect();

@@ -143,8 +143,9 @@ impl Client {
         mut tell: impl FnMut(&Value),
     ) -> Result<Answer, String> {
         let local = self.token.get().is_none() && self.server.ip().to_canonical().is_loopback();
-        if local && method != Method::GET {
-            // What changes something needs the token; a request that is refused for want of it is in the audit log.
+        if local && (method != Method::GET || path.starts_with("/v1/stacks")) {
+            // What changes something needs the token, a request that is refused for want of it is in the audit log; and what logs say of
+            // a stack is not shown without it.
             let found = self.ask_once(&Method::GET, "/v1/token", None, &mut |_| ()).await?;
             let token = found.body["token_file"]
                 .as_str()

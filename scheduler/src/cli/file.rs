@@ -113,7 +113,9 @@ impl Files<'_> {
         if self.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
             return Err("it is not in the folder of the template".to_owned());
         }
-        Input::open_at_most(&path, VARIABLES_MAX).map_err(|error| error.to_string())
+        // A pipe that a file names would be waited for without an end.
+        let opened = platform::file::open_regular(&path).map_err(|error| error.to_string())?;
+        Input::read(path.display().to_string(), opened, VARIABLES_MAX).map_err(|error| error.to_string())
     }
 }
 
@@ -161,15 +163,20 @@ impl Input {
 
     /// The same, which is an error if it has more bytes than this.
     pub(super) fn open_at_most(file: &Path, most: u64) -> Result<Self, Failure> {
-        let is_input = file.as_os_str() == "-";
-        let shown = if is_input { "standard input".to_owned() } else { file.display().to_string() };
+        if file.as_os_str() == "-" {
+            return Self::read("standard input".to_owned(), io::stdin(), most);
+        }
+        let shown = file.display().to_string();
+        match std::fs::File::open(file) {
+            Ok(opened) => Self::read(shown, opened, most),
+            Err(error) => Err(Failure::Wrong(format!("{shown}: {error}"))),
+        }
+    }
+
+    fn read(shown: String, from: impl Read, most: u64) -> Result<Self, Failure> {
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
         let mut contents = Vec::new();
-        let read = if is_input {
-            io::stdin().take(most + 1).read_to_end(&mut contents)
-        } else {
-            std::fs::File::open(file).and_then(|opened| opened.take(most + 1).read_to_end(&mut contents))
-        };
+        let read = from.take(most + 1).read_to_end(&mut contents);
         if read.map_err(|error| wrong(&error))? as u64 > most {
             return Err(wrong(&format!("longer than {most} bytes")));
         }

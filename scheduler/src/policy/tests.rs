@@ -273,6 +273,50 @@ proptest! {
 }
 
 #[test]
+fn what_touches_everything_needs_every_stack_and_every_host() {
+    let subject = |name: &str| Subject::of_token(Some(name));
+    let policy = policy(&json!({"subjects": {
+        "token:some": {"stacks": ["", "shop"]}, "token:here": {"hosts": ["a", "b"]}, "token:all": {"stacks": "*", "hosts": "*"},
+    }}))
+    .unwrap();
+    for (name, rule) in [("some", Some("stacks")), ("here", Some("hosts")), ("all", None), ("other", None)] {
+        let denial = policy.check_everything(&subject(name)).err();
+        assert_eq!(denial.as_ref().map(|denial| denial.rule), rule, "{name}");
+        assert!(denial.is_none_or(|denial| denial.expected().contains(r#": ["*"]}"#)), "{name}");
+    }
+}
+
+#[test]
+fn who_looks_inside_needs_the_stacks_that_labels_name() {
+    let subject = |name: &str| Subject::of_token(Some(name));
+    let policy = policy(&json!({"subjects": {
+        "token:a": {"stacks": ["", "a"], "exec": ["", "a"]}, "token:b": {"stacks": ["b"], "exec": ["b"]},
+        "token:both": {"stacks": ["a", "b"], "exec": ["a"]},
+    }}))
+    .unwrap();
+    let asked = |text: serde_json::Value| Request::parse(&serde_json::from_value(text).unwrap()).unwrap();
+    let plain = asked(json!({"id": "x"}));
+    let by_label = asked(json!({"id": "x", "labels": {"com.docker.compose.project": "b"}}));
+    let by_path = asked(json!({"id": "x", "labels": {"io.rancher.stack_service.name": "b/web"}}));
+    let sidekick =
+        asked(json!({"id": "x", "stack": "a", "sidekicks": [{"name": "y", "labels": {"io.rancher.stack.name": "b"}}]}));
+    for (name, asked, sees, runs) in [
+        ("a", &plain, true, true),
+        ("a", &by_label, false, false),
+        ("a", &by_path, false, false),
+        ("a", &sidekick, false, false),
+        ("b", &plain, false, false),
+        ("b", &by_label, true, true),
+        ("b", &by_path, true, true),
+        ("b", &sidekick, false, false),
+        ("both", &sidekick, true, false),
+    ] {
+        let allowed = [false, true].map(|exec| policy.check_inside(&subject(name), asked, exec).is_ok());
+        assert_eq!(allowed, [sees, runs], "{name} {asked:?}");
+    }
+}
+
+#[test]
 fn commands_run_only_where_a_rule_says_so() {
     let subject = |name: &str| Subject::of_token(Some(name));
     let policy =

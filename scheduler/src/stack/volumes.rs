@@ -100,10 +100,10 @@ impl Starter {
         let mut preview = DownPreview { name: name.clone(), revision, units, volumes: Vec::new(), unknown: Vec::new() };
         for host in found {
             match host.found {
-                Ok(names) => preview.volumes.extend(names.into_iter().map(|name| GoingVolume {
-                    name,
+                Ok(names) => preview.volumes.extend(names.into_iter().map(|volume| GoingVolume {
+                    removed: volumes && self.other_user(name, &volume).is_none(),
+                    name: volume,
                     host: host.name.clone(),
-                    removed: volumes,
                 })),
                 Err(error) => preview.unknown.push(UnknownVolumes { host: host.name, error: error.to_string() }),
             }
@@ -147,6 +147,17 @@ impl Starter {
                 Err(error) => left.push(format!("whether {} has volumes of it is not known: {error}", host.name)),
                 Ok(names) => {
                     for name in names {
+                        if let Some(other) = self.other_user(stack, &name) {
+                            // Also when that one is gone: what it wrote there is not this stack's.
+                            info!(%stack, host = %host.name, volume = %name, %other, "a volume of the stack stays, another placement mounts it");
+                            self.placer().audit().put(&AuditLine {
+                                request: stack_id(stack),
+                                hosts: vec![host.name.clone()],
+                                reason: format!("volume {name}: {other} mounts it"),
+                                ..AuditLine::new(Action::Stack, &Subject::own(), "volume stays")
+                            });
+                            continue;
+                        }
                         let removed = self.remove_volume(stack, &host.uuid, &name).await;
                         let outcome = if removed.is_ok() { "volume removed" } else { "volume not removed" };
                         let why = removed.as_ref().err().map(|error| format!(": {error}")).unwrap_or_default();
@@ -173,6 +184,16 @@ impl Starter {
         }
         self.with_stack(stack, |memory| memory.volumes_left = left);
         is_done
+    }
+
+    /// A placement that is not of this stack and mounts a volume of this name.
+    fn other_user(&self, stack: &str, volume: &str) -> Option<Text> {
+        self.placer().with_any(self.clock().now(), |book| {
+            let others =
+                book.records().filter(|(_, record)| record.unit.as_ref().is_none_or(|unit| *unit.stack != *stack));
+            let mut users = others.filter(|(_, record)| mounts_of(&record.asked).any(|mounted| mounted == volume));
+            users.next().map(|(id, _)| id.clone())
+        })
     }
 
     async fn remove_volume(self: &Arc<Self>, stack: &Text, host: &Text, name: &Text) -> Result<(), EngineError> {
@@ -214,6 +235,13 @@ impl Starter {
         found.sort_by(|one, other| one.name.cmp(&other.name));
         found
     }
+}
+
+/// The names of volumes that a request and its sidekicks mount.
+fn mounts_of(request: &Map) -> impl Iterator<Item = &str> {
+    let sidekicks = request.list("sidekicks").iter().filter_map(Value::as_map);
+    let mounts = std::iter::once(request).chain(sidekicks).flat_map(|map| map.list("volumes"));
+    mounts.filter_map(Value::as_str).filter_map(named_volume)
 }
 
 /// The names of volumes in all revisions of a stack, with any index.

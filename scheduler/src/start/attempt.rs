@@ -15,6 +15,7 @@ use crate::policy::Denial;
 use crate::start::container_body::{body, order};
 use crate::start::docker::{DockerEngine, InspectedContainer, OVERTAKEN};
 use crate::start::job::{JobState, StartJob};
+use crate::start::log_end::with_log;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 
@@ -112,8 +113,7 @@ impl StartJob {
             // The state of one that ran before says nothing about its start.
             if let Some(how) = failed(&found).filter(|_| !ran.contains(&at)) {
                 let words = docker.last_words(&found.id).await;
-                let log = if words.is_empty() { String::new() } else { format!("; its log ends with: {words}") };
-                let text = format!("it {how} soon after its start{log}");
+                let text = with_log(format!("it {how} soon after its start"), &words);
                 return Err(failure(at, EngineError::Refused(text), effects));
             }
             send_progress(progress, Progress::new(replica, &replica.members[at].name, "started"));

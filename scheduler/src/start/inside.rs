@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use engine::EngineError;
 use futures_util::future::join_all;
-use model::Text;
+use model::{Map, Text};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::ledger::record::{Record, Stage};
+use crate::place::invalid::Invalid;
 use crate::place::refusal::Refusal;
 use crate::start::Starter;
 use crate::start::docker::inside::OutputStream;
@@ -28,7 +29,7 @@ pub(crate) const LOGS_MAX: usize = 64;
 pub(crate) const LINES_MAX: usize = 256;
 
 /// A container of a placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
     /// The placement.
     pub(crate) id: Text,
@@ -36,8 +37,8 @@ pub(crate) struct Target {
     pub(crate) unit: usize,
     /// Whether it is the first container of the unit.
     pub(crate) is_first: bool,
-    /// Its stack; empty if it has none.
-    pub(crate) stack: Text,
+    /// What was asked for.
+    pub(crate) asked: Map,
     pub(crate) name: Text,
     pub(crate) host: Text,
     pub(crate) host_name: Text,
@@ -98,23 +99,19 @@ pub(crate) struct DescribedTarget {
     error: Option<String>,
 }
 
-/// The stack of a placement.
-fn stack_of(record: &Record) -> Text {
-    let own = record.unit.as_ref().map(|unit| unit.stack.clone());
-    own.or_else(|| record.asked.text("stack").cloned()).unwrap_or_default()
-}
-
 /// Whether a placement is what is named: its id, `STACK/SERVICE`, or of a stack `STACK/SERVICE/INDEX`.
 fn is_named(id: &str, record: &Record, name: &str) -> bool {
     if id == name {
         return true;
     }
-    let service = record.unit.as_ref().map(|unit| unit.service.clone());
-    let service = service.or_else(|| record.asked.text("service").cloned()).unwrap_or_default();
-    let Some(rest) = name.strip_prefix(&*stack_of(record)).and_then(|rest| rest.strip_prefix('/')) else {
-        return false;
+    let (stack, service) = match &record.unit {
+        Some(unit) => (Some(&unit.stack), Some(&unit.service)),
+        None => (record.asked.text("stack"), record.asked.text("service")),
     };
-    match rest.strip_prefix(&*service) {
+    let service = service.map(|text| &**text).unwrap_or_default();
+    let rest = name.strip_prefix(stack.map(|text| &**text).unwrap_or_default());
+    let Some(rest) = rest.and_then(|rest| rest.strip_prefix('/')) else { return false };
+    match rest.strip_prefix(service) {
         Some("") => !service.is_empty(),
         Some(index) => record.unit.as_ref().is_some_and(|unit| index.strip_prefix('/') == Some(&*unit.index)),
         None => false,
@@ -127,21 +124,22 @@ impl Starter {
     ///
     /// # Errors
     ///
-    /// [`Refusal::Unknown`] if no engine has a container of it.
+    /// [`Refusal::Unknown`] if no engine has a container of it; [`Refusal::Invalid`] if containers of several placements have the name.
     pub(crate) fn targets(&self, name: &str) -> Result<Vec<Target>, Refusal> {
-        let mut found = self.placer.with_any(self.clock.now(), |book| {
-            let mut found = Vec::new();
+        let (placed, called) = self.placer.with_any(self.clock.now(), |book| {
+            let (mut placed, mut called) = (Vec::new(), Vec::new());
             for (id, record) in book.records().filter(|(_, record)| record.stack.is_none()) {
                 let all = is_named(id, record, name);
                 for (unit, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
                     for (at, held) in replica.members.iter().enumerate() {
                         let Some(container) = held.container.clone() else { continue };
+                        let found = if all { &mut placed } else { &mut called };
                         if all || *held.name == *name {
                             found.push(Target {
                                 id: id.clone(),
                                 unit,
                                 is_first: at == 0,
-                                stack: stack_of(record),
+                                asked: record.asked.clone(),
                                 name: held.name.clone(),
                                 host: replica.host.clone(),
                                 host_name: replica.host_name.clone(),
@@ -151,10 +149,20 @@ impl Starter {
                     }
                 }
             }
-            found
+            (placed, called)
         });
+        // Who calls a container like another one's placement gets nothing of what is meant for that.
+        let is_placed = !placed.is_empty();
+        let mut found = if is_placed { placed } else { called };
         found.sort_by(|a, b| (&a.id, a.unit, !a.is_first, &a.name).cmp(&(&b.id, b.unit, !b.is_first, &b.name)));
-        if found.is_empty() { Err(Refusal::Unknown(name.into())) } else { Ok(found) }
+        let Some(first) = found.first() else { return Err(Refusal::Unknown(name.into())) };
+        match found.iter().find(|other| !is_placed && other.id != first.id) {
+            None => Ok(found),
+            Some(other) => {
+                let problem = format!("found {name}, as containers of {} and {} are called", first.id, other.id);
+                Err(Invalid::new("of", problem, "the id of one of these placements").into())
+            }
+        }
     }
 
     /// Sends the lines of logs until they end, or the reader goes away; returns what could not be read.
@@ -203,7 +211,7 @@ impl Starter {
         join_all(asked).await
     }
 
-    /// Runs a command in a container and sends what it writes; returns its exit code.
+    /// Runs a command in a container and sends what it writes; returns its exit code. When the reader goes away, the command goes on.
     ///
     /// # Errors
     ///
@@ -215,9 +223,12 @@ impl Starter {
         lines: &mpsc::Sender<Output>,
     ) -> Result<Option<i64>, EngineError> {
         let (docker, _) = self.docker(&target.host)?;
-        let running = with_pulse(lines, docker.run_in(&target.container, command, (lines, line_of(target))));
-        let ended = self.stop.run_until_cancelled(running).await;
-        ended.unwrap_or_else(|| Err(EngineError::Lost("the scheduler ends; the command goes on".to_owned())))
+        let lost = |who: &str| Err(EngineError::Lost(format!("{who}; the command goes on")));
+        tokio::select! {
+            ended = with_pulse(lines, docker.run_in(&target.container, command, (lines, line_of(target)))) => ended,
+            () = lines.closed() => lost("its reader is gone"),
+            () = self.stop.cancelled() => lost("the scheduler ends"),
+        }
     }
 
     /// Stops the containers of units and starts the same ones again, one placement after another.
@@ -258,11 +269,10 @@ impl Starter {
         targets: &[Target],
         progress: &ProgressSender,
     ) -> Result<(), Refusal> {
-        let is_of_stack = |target: &&Target| {
-            self.placer.with_any(self.clock.now(), |book| book.record(&target.id).is_some_and(|one| one.unit.is_some()))
+        let stack_of = |target: &Target| {
+            self.placer.with_any(self.clock.now(), |book| Some(book.record(&target.id)?.unit.as_ref()?.stack.clone()))
         };
-        if let Some(target) = targets.iter().find(is_of_stack) {
-            let (id, stack) = (&target.id, &target.stack);
+        if let Some((id, stack)) = targets.iter().find_map(|target| Some((&target.id, stack_of(target)?))) {
             return Err(Refusal::Taken(format!(
                 "{id} is a unit of the stack {stack}, which would start another one: `scheduler scale {stack}/SERVICE=N` or \
                  `scheduler down {stack}`"

@@ -11,6 +11,9 @@ use crate::host::PORTS_MAX;
 /// Most aliases of one service.
 const ALIASES_MAX: usize = 64;
 
+/// Beginning of labels of Berth's own that belong to a service: what a balancer does for it.
+const OF_BALANCERS: &str = "io.berth.lb";
+
 /// Beginnings of labels that belong to one container, not to its service.
 const OF_ONE_CONTAINER: [&str; 6] = [
     "com.docker.compose.",
@@ -259,8 +262,8 @@ impl Service<'_> {
                 let all = shown.iter().flat_map(|member| ports(member)).filter(|port| seen.insert(*port));
                 Value::list(all.take(PORTS_MAX).cloned().map(Value::Text))
             };
-            let labels =
-                newest.labels.iter().filter(|(key, _)| !OF_ONE_CONTAINER.iter().any(|start| key.starts_with(start)));
+            let is_of_one = |key: &str| OF_ONE_CONTAINER.iter().any(|start| key.starts_with(start));
+            let labels = newest.labels.iter().filter(|(key, _)| key.starts_with(OF_BALANCERS) || !is_of_one(key));
             fields.push(("ports".into(), of_all(|member| &member.wanted_ports)));
             fields.push(("expose".into(), of_all(|member| &member.expose)));
             fields.push(("labels".into(), Map::new(labels.cloned().collect()).into()));

@@ -79,19 +79,21 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Reads `host`, `*.x` or `x.*`; nothing and `*` are any.
+    /// Reads `host`, `*.x` or `x.*`; nothing and `*` are any. A dot at the end says nothing that the name does not say without it.
     ///
     /// # Errors
     ///
     /// Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim().to_ascii_lowercase();
-        let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(&text);
+        let name = text.strip_suffix('.').filter(|name| name.ends_with(|last: char| last.is_ascii_alphanumeric()));
+        let text = name.unwrap_or(&text);
+        let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(text);
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        match text.as_str() {
+        match text {
             "" | "*" => return Ok(Self::Any),
             _ if bare.is_empty() || text.len() > HOST_BYTES_MAX || !bare.bytes().all(is_name) => {
-                let shown = crate::printable::printable(&text, 60);
+                let shown = crate::printable::printable(text, 60);
                 return Err(format!(
                     "{shown:?} is no host: expected a name of letters, digits, dots, hyphens and underscores, `*.x` or `x.*`"
                 ));
@@ -101,12 +103,13 @@ impl HostPattern {
         Ok(match (text.strip_prefix('*'), text.strip_suffix('*')) {
             (Some(suffix), _) => Self::Suffix(suffix.into()),
             (None, Some(prefix)) => Self::Prefix(prefix.into()),
-            (None, None) => Self::Exact(text.as_str().into()),
+            (None, None) => Self::Exact(text.into()),
         })
     }
 
     /// Whether it is for this host, which is in lower case and has no port.
     pub fn matches(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.');
         match self {
             Self::Any => true,
             Self::Exact(name) => **name == *host,
@@ -385,6 +388,25 @@ mod tests {
         let plain = read(r#"{"source_port": 80, "service": "prod/shop/web", "hostname": "*", "priority": 0}"#).unwrap();
         assert_eq!((plain.weight, plain.priority, plain.host), (1, None, HostPattern::Any));
         assert!(matches!(plain.target, Some(Target::Service { environment: Some(env), .. }) if &*env == "prod"));
+    }
+
+    #[test]
+    fn a_dot_at_the_end_makes_no_other_host() {
+        for (one, other) in [("a.example.", "a.example"), ("*.Example.", "*.example"), ("a.", "a")] {
+            assert_eq!(HostPattern::parse(one), HostPattern::parse(other), "{one}");
+        }
+        for (pattern, host, matches) in [
+            ("a.example", "a.example.", true),
+            ("*.example", "a.example.", true),
+            ("a.example.", "a.example", true),
+            ("a.*", "a.", false),
+            ("a.*", "a.b.", true),
+        ] {
+            assert_eq!(HostPattern::parse(pattern).unwrap().matches(host), matches, "{pattern} {host}");
+        }
+        // Neither is it any host.
+        assert!(HostPattern::parse("*.").is_err());
+        assert!(HostPattern::parse(".").is_ok_and(|pattern| pattern != HostPattern::Any && !pattern.matches(".")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `/proc`, modes and signals.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
@@ -13,9 +13,22 @@ pub(super) fn obstacle() -> Option<&'static str> {
 }
 
 pub(super) fn is_of(process: u32, path: &Path) -> io::Result<bool> {
-    let number = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    Ok(runs(process)? == number(&fs::metadata(path)?))
+}
+
+pub(super) fn is_of_file(process: u32, file: &File) -> io::Result<bool> {
+    Ok(runs(process)? == number(&file.metadata()?))
+}
+
+/// What a process runs.
+fn runs(process: u32) -> io::Result<(u64, u64)> {
     // The link leads to the file itself, also when its name leads elsewhere now.
-    Ok(number(&PathBuf::from(format!("/proc/{process}/exe")))? == number(path)?)
+    Ok(number(&fs::metadata(PathBuf::from(format!("/proc/{process}/exe")))?))
+}
+
+/// What tells a file from all others for as long as it is there.
+fn number(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 pub(super) fn create(path: &Path) -> io::Result<File> {
@@ -49,7 +62,8 @@ mod tests {
     #[test]
     fn a_process_runs_its_own_executable_and_no_other() {
         let (own, here) = (std::env::current_exe().unwrap(), std::process::id());
-        assert!(is_of(here, &own).unwrap());
+        assert!(is_of(here, &own).unwrap() && is_of_file(here, &File::open(&own).unwrap()).unwrap());
+        assert!(!is_of_file(here, &File::open("/bin/sh").unwrap()).unwrap());
         assert!(!is_of(here, Path::new("/bin/sh")).unwrap());
         assert!(is_of(here, Path::new("/nowhere")).is_err());
         assert!(is_of(u32::MAX, &own).is_err());

@@ -16,6 +16,10 @@ pub(super) fn is_of(_: u32, _: &Path) -> io::Result<bool> {
     Err(unsupported())
 }
 
+pub(super) fn is_of_file(_: u32, _: &File) -> io::Result<bool> {
+    Err(unsupported())
+}
+
 pub(super) fn create(_: &Path) -> io::Result<File> {
     Err(unsupported())
 }

@@ -123,6 +123,9 @@ const PRIVATE_FILE: u32 = 0o600;
 /// The same, and looking into it.
 const PRIVATE_FOLDER: u32 = 0o700;
 
+/// Only who owns a file in a folder renames it.
+const STICKY: u32 = 0o1000;
+
 /// Writing for the group and for everybody.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -160,6 +163,13 @@ pub(super) fn must_be_own(path: &Path) -> io::Result<()> {
 
 pub(super) fn must_be_unchangeable(path: &Path) -> io::Result<()> {
     if_there(must_be_closed(path, WRITABLE_BY_OTHERS, "change what is stored there: chmod go-w"))
+}
+
+pub(super) fn must_lead_where_it_leads(path: &Path) -> io::Result<()> {
+    let is_sticky = |folder: &Path| fs::metadata(folder).is_ok_and(|found| found.mode() & STICKY != 0);
+    let path = fs::canonicalize(path)?;
+    let mut open = path.ancestors().skip(1).filter(|folder| !is_sticky(folder));
+    open.try_for_each(|folder| must_be_closed(folder, WRITABLE_BY_OTHERS, "change where it leads: chmod go-w"))
 }
 
 pub(super) fn must_be_secret(path: &Path) -> io::Result<()> {
@@ -329,6 +339,27 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn no_folder_that_others_can_rename_is_on_the_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let [outer, inner] = ["outer", "outer/inner"].map(|name| directory.path().join(name));
+        fs::create_dir_all(&inner).unwrap();
+        let file = inner.join("agent");
+        assert!(must_lead_where_it_leads(&file).is_err(), "there is none");
+        fs::write(&file, "text").unwrap();
+        for (mode, fine) in [(0o755, true), (0o775, false), (0o777, false), (0o1777, true), (0o700, true)] {
+            fs::set_permissions(&outer, Permissions::from_mode(mode)).unwrap();
+            let checked = must_lead_where_it_leads(&file);
+            assert_eq!(checked.is_ok(), fine, "{mode:o}");
+            assert!(checked.err().is_none_or(|error| error.to_string().contains("outer")), "{mode:o}");
+        }
+        // By a link, too.
+        fs::set_permissions(&outer, Permissions::from_mode(0o777)).unwrap();
+        let link = directory.path().join("link");
+        symlink(&inner, &link).unwrap();
+        assert!(must_lead_where_it_leads(&link.join("agent")).is_err());
     }
 
     #[test]

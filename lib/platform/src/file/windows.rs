@@ -152,6 +152,11 @@ pub(super) fn must_be_unchangeable(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn must_lead_where_it_leads(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 pub(super) fn must_be_secret(path: &Path) -> io::Result<()> {
     must_be_unchangeable(path)
 }

@@ -86,7 +86,8 @@ pub(super) fn take() -> Option<Inherited> {
         }
         if name == LINK {
             link = Some(UnixStream::from(OwnedFd::from(socket)));
-        } else {
+        } else if socket.set_nonblocking(true).is_ok() {
+            // Those of a manager's own units may block.
             sockets.push((name, socket));
         }
     }

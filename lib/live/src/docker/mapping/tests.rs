@@ -190,6 +190,17 @@ fn rancher_labels_name_services_and_sidekicks() {
 }
 
 #[test]
+fn what_a_balancer_does_for_a_service_is_a_label_of_the_service() {
+    let labels = ["io.rancher.stack_service.name=shop/web", "io.berth.lb.host=shop.example", "io.berth.lb=edge"];
+    let labels = [&labels[..], &["io.berth.placement=one", "tier=front"]].concat();
+    let (made, _) = mapped(vec![container("web1", &labels, json!({}), json!({}))]);
+    let found = json_of(service(&made, "shop/web").unwrap().get("labels"));
+    assert_eq!(found["io.berth.lb.host"], "shop.example", "{found}");
+    assert_eq!((&found["io.berth.lb"], &found["tier"]), (&json!("edge"), &json!("front")), "{found}");
+    assert!(found.get("io.berth.placement").is_none(), "{found}");
+}
+
+#[test]
 fn who_shares_the_network_of_another_service_is_its_sidekick() {
     let shares = |target: &str| json!({"HostConfig": {"NetworkMode": format!("container:{target}")}});
     let web = composed("shop", "web", 1, 2, json!({}));
