@@ -175,9 +175,7 @@ fn a_socket_that_blocks_is_served_as_any_other() {
     let launch = Launch::agent(&folder.file()).without("--metadata").with("--metadata", format!("127.0.0.1:{port}"));
     let words = [python.get_program().to_str().unwrap(), "-c", BLOCKING, &port.to_string()].map(str::to_owned);
     let mut agent = launch.through(&words.each_ref().map(String::as_str)).start();
-    agent.line("the socket was handed over", |line| {
-        line["message"].as_str().is_some_and(|text| text.contains("has kept"))
-    });
+    // Another one cannot listen there.
     assert_eq!(agent.address_of("metadata").port(), port);
     ask_http(([127, 0, 0, 1], port).into()).unwrap();
 }

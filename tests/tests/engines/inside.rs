@@ -1,7 +1,7 @@
 //! What people do inside containers is for those whose containers they are: by stack, also one that only a label names, and by id.
 
 use std::fs::Permissions;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -25,7 +25,7 @@ fn ask(server: SocketAddr, token: &str, path: &str, body: &Value) -> Response {
     request.within(seconds(30)).ask(server)
 }
 
-/// A request whose answer is not read.
+/// A request of whose answer no more than the beginning is read.
 fn hold(server: SocketAddr, token: &str, path: &str, body: &Value) -> TcpStream {
     let body = body.to_string();
     let mut stream = http::connect(None, server, seconds(10)).unwrap();
@@ -36,6 +36,9 @@ fn hold(server: SocketAddr, token: &str, path: &str, body: &Value) -> TcpStream 
         body.len()
     )
     .unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200", "{path} {body}");
     stream
 }
 
