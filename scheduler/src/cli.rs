@@ -239,7 +239,9 @@ impl Failure {
     fn without(self, secrets: &[String]) -> Self {
         let hidden = |text: String| {
             let filled = secrets.iter().filter(|secret| !secret.is_empty());
-            filled.fold(text, |text, secret| text.replace(secret.as_str(), "***"))
+            // What has a quotation mark is quoted with signs before it.
+            let forms = filled.flat_map(|secret| [secret.clone(), secret.escape_debug().to_string()]);
+            forms.fold(text, |text, form| text.replace(&form, "***"))
         };
         match self {
             Self::Wrong(text) => Self::Wrong(hidden(text)),
@@ -322,7 +324,9 @@ mod tests {
 
     #[test]
     fn no_failure_shows_what_is_secret() {
-        let secrets = ["s3cret".to_owned(), String::new()];
+        let secrets = ["s3cret".to_owned(), String::new(), "a\"b\\".to_owned()];
+        let quoted = Failure::Wrong(format!("found {:?}", "a\"b\\")).without(&secrets);
+        assert_eq!(quoted.to_string(), "found \"***\"");
         let body = json!({ "error": "found \"s3cret\"", "field": "a.s3cret", "status": 400 });
         for (failure, shown) in [
             (Failure::Wrong("a: s3cret".into()), "a: ***"),

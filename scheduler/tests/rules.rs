@@ -371,6 +371,27 @@ fn systems_and_isolation_choose_hosts() {
 }
 
 #[test]
+fn settings_that_windows_lacks_lead_to_other_hosts() {
+    let windows = json!({"io.rancher.host.os": "windows", "io.rancher.host.windows_build": "20348"});
+    let placer = placer(&json!([host("lin", &json!({})), host("win", &windows)]));
+    for (settings, expected) in [
+        (json!({}), "lin win"),
+        (json!({"privileged": true}), "lin"),
+        (json!({"privileged": false, "init": false, "cap_add": [], "ipc": "private", "pids_limit": -1}), "lin win"),
+        (json!({"cap_add": ["NET_ADMIN"], "sysctls": {"net.core.somaxconn": "9"}}), "lin"),
+        (json!({"extra_hosts": ["a:192.0.2.1"], "cpu_count": 2, "logging": {"driver": "json-file"}}), "lin win"),
+        (json!({"ulimits": {"nofile": 9}}), "lin"),
+    ] {
+        assert_eq!(fitting(&placer, &json!({"image": "i", "engine": settings})), expected, "{settings}");
+    }
+    let request = json!({"image": "i", "requested_host": "win", "engine": {"privileged": true, "pid": "host"}});
+    let explanation = placer.explain(&value(&request), NOW).unwrap();
+    let reasons: Vec<_> = explanation.hosts.iter().flat_map(|host| &host.reasons).map(ToString::to_string).collect();
+    let expected = "host is windows 20348, whose containers have no pid, privileged";
+    assert!(reasons.iter().any(|reason| reason == expected), "{reasons:?}");
+}
+
+#[test]
 fn what_would_help_is_the_smallest_change() {
     let placer = placer(&json!([
         host("a", &json!({"gpu": "no"})),

@@ -205,7 +205,7 @@ impl CatalogVersion {
         let known = || {
             let names: Vec<&str> = self.questions.iter().map(|question| &*question.variable).collect();
             if names.is_empty() {
-                "none: there is no question".to_owned()
+                "no answers: this version has no questions".to_owned()
             } else {
                 format!("one of {}", names.join(", "))
             }

@@ -219,7 +219,13 @@ impl CatalogUp {
         let mut body = self.manner.body(&services);
         body["answers"] = json!(answers);
         if self.dry_run {
-            return planned(&name, &body, &self.ask).await;
+            return planned(
+                &name,
+                &body,
+                "the same with --expect REVISION in the place of --dry-run does this",
+                &self.ask,
+            )
+            .await;
         }
         brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
     }

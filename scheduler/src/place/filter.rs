@@ -60,6 +60,14 @@ impl Need {
         if !images.is_empty() || request.isolation.is_some() {
             checks.push(Check::Systems { images, isolation: request.isolation });
         }
+        let mut names: Vec<_> = request.members.iter().flat_map(|member| member.run.engine.linux_only()).collect();
+        if !names.is_empty() {
+            names.sort_unstable();
+            names.dedup();
+            let mut without = Bits::all(hosts.len());
+            without.retain(|host| &*hosts.facts(host).system.os != "windows");
+            checks.push(Check::Settings { hosts: without, names });
+        }
         let beside = request.members.iter().flat_map(|member| &member.beside);
         checks.extend(beside.map(|name| Check::Beside { name: name.clone(), key: key(Kind::Name, &[name]) }));
         // A request that names the host has decided; only what makes it impossible counts then, as in the predecessor.

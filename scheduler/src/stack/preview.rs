@@ -40,6 +40,8 @@ pub(crate) struct ServicePreview {
     pub(crate) why: String,
     /// How many units are replaced at once.
     pub(crate) batch: u32,
+    /// How long it takes at least, in seconds: each batch has to be good for a while, and images and starts come on top.
+    pub(crate) at_least: u64,
     pub(crate) units: Vec<UnitPreview>,
 }
 
@@ -111,7 +113,10 @@ impl Starter {
                 .collect();
             if !units.is_empty() {
                 let batch = service.update.batch;
-                previews.push(ServicePreview { name: service.name.clone(), order, why, batch, units });
+                let turns =
+                    if has_old { units.len().div_ceil(usize::try_from(batch.max(1)).unwrap_or(usize::MAX)) } else { 1 };
+                let at_least = service.update.monitor.saturating_mul(turns as u64);
+                previews.push(ServicePreview { name: service.name.clone(), order, why, batch, at_least, units });
             }
         }
         let text = seen.plan.to_string();

@@ -1,4 +1,4 @@
-//! Files of variables: lines `KEY=VALUE`, as `env_file` of a service and `--env-file` name them. ◇
+//! Files of variables or labels: lines `KEY=VALUE`, as `env_file` and `label_file` of a service and `--env-file` name them. ◇
 
 use model::Value;
 
@@ -62,16 +62,16 @@ fn unquoted(value: &str) -> Result<String, String> {
 }
 
 impl Compose<'_> {
-    /// What the files say that a service names, in their order.
-    pub(super) fn of_env_files(&self, service: &Section<'_>) -> Result<Draft, Invalid> {
-        let files = match service.get("env_file") {
+    /// What the files say that a service names at a key, in their order.
+    pub(super) fn of_files(&self, service: &Section<'_>, key: &str) -> Result<Draft, Invalid> {
+        let files = match service.get(key) {
             None => return Ok(Vec::new()),
             Some(Value::List(items)) => items.to_vec(),
             Some(one) => vec![one.clone()],
         };
         let mut found = Vec::new();
         for (at, file) in files.iter().enumerate() {
-            let field = service.at(&format!("env_file[{at}]"));
+            let field = service.at(&format!("{key}[{at}]"));
             let (path, is_required) = match file {
                 Value::Text(path) => (path.clone(), true),
                 Value::Map(map) => {

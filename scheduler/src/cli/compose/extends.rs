@@ -138,7 +138,6 @@ fn moved(service: Value, from: &str, folder: &str) -> Value {
         return service;
     }
     let Value::Map(map) = &service else { return service };
-    let Some(files) = map.get("env_file") else { return service };
     let inner = folder.strip_prefix(from).unwrap_or(folder).trim_start_matches('/');
     let path = |value: &Value| match value {
         Value::Text(file) if !file.starts_with('/') => Value::text(format!("{inner}/{file}")),
@@ -148,9 +147,12 @@ fn moved(service: Value, from: &str, folder: &str) -> Value {
         },
         other => other.clone(),
     };
-    let files = match files {
-        Value::List(items) => Value::list(items.iter().map(path)),
-        one => path(one),
-    };
-    map.with([("env_file".into(), files)]).into()
+    let named = ["env_file", "label_file"].into_iter().filter_map(|key| {
+        let files = match map.get(key)? {
+            Value::List(items) => Value::list(items.iter().map(path)),
+            one => path(one),
+        };
+        Some((key.into(), files))
+    });
+    map.with(named).into()
 }

@@ -24,6 +24,7 @@ const LINKS_LABEL: &str = "io.berth.links";
 
 const SERVICE_KEYS: &[&str] = &[
     "attach",
+    "build",
     "command",
     "configs",
     "container_name",
@@ -42,6 +43,7 @@ const SERVICE_KEYS: &[&str] = &[
     "hostname",
     "image",
     "isolation",
+    "label_file",
     "labels",
     "links",
     "log_driver",
@@ -94,6 +96,12 @@ impl Compose<'_> {
 
     /// Checks keys that become no field of a request.
     fn check_others(&self, service: &Section<'_>) -> Result<(), Invalid> {
+        if service.get("build").is_some() {
+            self.warn(
+                service.at("build"),
+                "without effect: nothing is built here, the image has to be in a registry or on the hosts",
+            );
+        }
         if service.get("attach").is_some() {
             self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
         }
@@ -106,7 +114,7 @@ impl Compose<'_> {
 
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
         let mut environment: Draft = Vec::new();
-        for (key, value) in self.of_env_files(service)?.into_iter().chain(service.pairs("environment")?) {
+        for (key, value) in self.of_files(service, "env_file")?.into_iter().chain(service.pairs("environment")?) {
             // A variable without a value is taken from the environment.
             let value = match &value {
                 Value::Null => (self.variable)(&key).map(Value::text),
@@ -158,10 +166,7 @@ impl Compose<'_> {
         put("name", Some(container.map_or_else(|| Value::text(full.as_str()), Value::Text)));
         put("stack", Some(Value::text(self.stack.as_str())));
         put("service", Some(Value::text(name)));
-        let Some(image) = service.text("image")? else {
-            return Err(Invalid::new(service.at("image"), "missing", "an image; nothing is built here"));
-        };
-        put("image", Some(image_of(service, image)?));
+        put("image", Some(image_of(service)?));
         self.check_others(service)?;
         for key in ["command", "entrypoint", "dns", "dns_search"] {
             put(key, words_of(service, key)?);
@@ -185,7 +190,11 @@ impl Compose<'_> {
             put("stop_timeout", Some(Value::Int(seconds)));
         }
         put("environment", Some(self.environment(service)?));
-        let mut labels = labels(service)?;
+        let own = labels(service)?;
+        // What the service says itself counts more.
+        let mut labels = self.of_files(service, "label_file")?;
+        labels.retain(|(key, _)| !own.iter().any(|(known, _)| known == key));
+        labels.extend(own);
         self.check_labels(service, &labels);
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
@@ -273,7 +282,12 @@ fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
 }
 
 /// The image, with what it is built for where the file says so: `windows/amd64`, `linux/arm64/v8`.
-fn image_of(service: &Section<'_>, image: Text) -> Result<Value, Invalid> {
+fn image_of(service: &Section<'_>) -> Result<Value, Invalid> {
+    let Some(image) = service.text("image")? else {
+        let is_built = service.get("build").is_some();
+        let (field, problem) = if is_built { ("build", "is not supported") } else { ("image", "missing") };
+        return Err(Invalid::new(service.at(field), problem, "an image; nothing is built here"));
+    };
     let Some(platform) = service.text("platform")? else { return Ok(Value::Text(image)) };
     let mut parts = platform.split('/');
     let os = parts.next().unwrap_or_default();

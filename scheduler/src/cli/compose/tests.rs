@@ -24,6 +24,7 @@ fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
             }
             "common/more.yml" => Ok("more: {image: more, tty: true, labels: [a=b]}\n".into()),
             "common/own.env" => Ok("OWN=1\n".into()),
+            "web.labels" => Ok("a=file\n# of the team\nteam=blue\n".into()),
             other => Err(format!("{other}: not found")),
         },
         profiles: &[],
@@ -69,7 +70,6 @@ fn what_is_not_supported_is_named() {
         ("pull_policy: always", "services.web.pull_policy"),
         ("networks: {a: {ipv4_address: 192.0.2.1}}", "services.web.networks.a.ipv4_address"),
         ("secrets: [{source: a, mode: 288}]", "services.web.secrets[0].mode"),
-        ("build: .", "services.web.build"),
         ("deploy: {update_config: {parallelism: 1}}", "services.web.deploy.update_config"),
         ("deploy: {placement: {max_replicas_per_node: 1}}", "services.web.deploy.placement.max_replicas_per_node"),
         (
@@ -94,6 +94,8 @@ fn what_is_not_supported_is_named() {
     check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
     check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
     check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
+    check_wrong("services:\n  web: {build: .}\n", "services.web.build", "nothing is built");
+    check_wrong(&service("label_file: none.labels"), "services.web.label_file[0]", "none.labels: not found");
     check_wrong("networks: {a: {driver: b}}\nservices: {}\n", "networks.a.driver", "not supported");
     check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "not supported");
 }
@@ -117,6 +119,13 @@ fn files_of_version_1_are_read() {
     check_wrong("web: {image: a, expose: [http]}\n", "web.expose[0]", "a port");
     check_wrong("web: {image: a, tty: 5}\n", "web.tty", "true or false");
     check_wrong("web: {build: .}\n", "web.build", "not supported");
+}
+
+#[test]
+fn labels_stand_in_files_too_and_what_is_built_elsewhere_has_its_image() {
+    let found = json("services: {web: {image: a, build: {context: .}, label_file: [web.labels], labels: {a: own}}}\n");
+    assert_eq!(found[0]["labels"], serde_json::json!({ "a": "own", "team": "blue" }));
+    assert_eq!(found[0]["image"], "a");
 }
 
 /// One case for each key and form that files of the predecessor's catalog have.

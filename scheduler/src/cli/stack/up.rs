@@ -101,12 +101,12 @@ impl Manner {
 impl Plan {
     pub(in crate::cli) async fn run(self) -> Outcome {
         let (name, body) = self.wanted.body()?;
-        planned(&name, &body, &self.ask).await
+        planned(&name, &body, "`scheduler up --expect REVISION` with the same files does this", &self.ask).await
     }
 }
 
-/// Prints what would change; whether all of it has a place.
-pub(in crate::cli) async fn planned(name: &str, body: &Value, ask: &Ask) -> Outcome {
+/// Prints what would change, and the way to do it, with the revision in its place; whether all of it has a place.
+pub(in crate::cli) async fn planned(name: &str, body: &Value, way: &str, ask: &Ask) -> Outcome {
     let client = client(ask)?;
     let answer = client.ask(Method::POST, &path_of(name, "/plan"), Some(body), |_| {}).await;
     let answer = fine(answer.map_err(Failure::NoAnswer)?)?;
@@ -116,6 +116,7 @@ pub(in crate::cli) async fn planned(name: &str, body: &Value, ask: &Ask) -> Outc
         print_json(&answer);
     } else {
         show(&answer);
+        warn(&way.replace("REVISION", &answer["revision"].to_string()));
     }
     Ok(fits)
 }
@@ -170,7 +171,7 @@ fn show(answer: &Value) {
     }
     for service in list(&answer["services"]) {
         let (name, order, why) = (text(&service["name"]), text(&service["order"]), text(&service["why"]));
-        print(&format!("{name}: {order}, {} at once: {why}\n", service["batch"]));
+        print(&format!("{name}: {order}, {} at once: {why}; at least {} s\n", service["batch"], service["at_least"]));
     }
     for orphan in list(&answer["orphans"]) {
         print(&format!("{} is not in the file and stays: --prune removes it\n", text(orphan)));
@@ -178,7 +179,13 @@ fn show(answer: &Value) {
     if answer["is_empty"] == true {
         print("nothing changes\n");
     }
-    warn(&format!("`scheduler up --expect {}` does this", answer["revision"]));
+    let units = || list(&answer["services"]).iter().flat_map(|service| list(&service["units"]));
+    let placed = units().filter(|unit| unit["error"].is_null()).count();
+    let (all, replaced) = (units().count(), units().filter(|unit| unit["from"].is_string()).count());
+    if all > 0 {
+        let nowhere = if placed < all { format!(", {} have no place", all - placed) } else { String::new() };
+        print(&format!("{all} units to start, {replaced} of them in the place of others{nowhere}\n"));
+    }
 }
 
 impl Up {

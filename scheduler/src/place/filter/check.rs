@@ -64,6 +64,13 @@ pub(crate) enum Check {
         /// How the containers must be isolated.
         isolation: Option<Isolation>,
     },
+    /// The host's containers have these settings.
+    Settings {
+        /// The hosts whose containers do.
+        hosts: Bits,
+        /// The names of the settings.
+        names: Vec<&'static str>,
+    },
     /// A container is there whose volumes or network are used.
     Beside {
         /// Its name or uuid.
@@ -155,9 +162,10 @@ impl Check {
             Self::Room(_) | Self::Never(_) => false,
             Self::Ports(groups, addresses) => room.assign(host, groups, *addresses).is_some(),
             Self::Demand(labels) => !hosts.demanding.contains(host) || accepts(hosts.facts(host), labels),
-            Self::Host { passing, .. } | Self::Engine(passing) | Self::Permitted { hosts: passing, .. } => {
-                passing.contains(host)
-            }
+            Self::Host { passing, .. }
+            | Self::Engine(passing)
+            | Self::Permitted { hosts: passing, .. }
+            | Self::Settings { hosts: passing, .. } => passing.contains(host),
             Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
             Self::Taints(tolerations) => tolerated(tolerations, false),
             Self::Discouraging(tolerations) => tolerated(tolerations, true),
@@ -178,9 +186,10 @@ impl Check {
         let hosts = room.inventory.hosts();
         match self {
             Self::Eligible => candidates.intersect(&hosts.eligible),
-            Self::Host { passing, .. } | Self::Engine(passing) | Self::Permitted { hosts: passing, .. } => {
-                candidates.intersect(passing);
-            }
+            Self::Host { passing, .. }
+            | Self::Engine(passing)
+            | Self::Permitted { hosts: passing, .. }
+            | Self::Settings { hosts: passing, .. } => candidates.intersect(passing),
             Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => {
                 let pool = room.pool(*pool);
                 candidates.retain_words(|first| pool.enough(first, *amount));

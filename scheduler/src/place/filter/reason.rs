@@ -103,6 +103,11 @@ impl Check {
                 let has = describe_platforms(platforms);
                 Reason::plain(format!("{name} is for {has}, host is {system}{with}"), format!("{name} for {system}"))
             }
+            Self::Settings { names, .. } => {
+                let names = names.join(", ");
+                let system = describe_system(facts);
+                Reason::plain(format!("host is {system}, whose containers have no {names}"), format!("no {names}"))
+            }
             Self::Beside { name, key } => {
                 let hosts = room.inventory.hosts();
                 let valid: Vec<_> =

@@ -73,6 +73,35 @@ const SETTINGS: [(&str, &str, Form); 35] = [
     ("volume_driver", "VolumeDriver", Form::Text),
 ];
 
+/// Settings that engines refuse or drop for containers of Windows.
+const LINUX_ONLY: [&str; 25] = [
+    "cap_add",
+    "cap_drop",
+    "cgroup",
+    "cgroup_parent",
+    "cpu_period",
+    "cpu_quota",
+    "cpuset",
+    "device_cgroup_rules",
+    "group_add",
+    "init",
+    "ipc",
+    "mem_swappiness",
+    "memswap_limit",
+    "oom_kill_disable",
+    "oom_score_adj",
+    "pid",
+    "pids_limit",
+    "privileged",
+    "read_only",
+    "shm_size",
+    "sysctls",
+    "tmpfs",
+    "ulimits",
+    "userns_mode",
+    "uts",
+];
+
 /// Drivers of logs that write nowhere but into the engine's own folders and the host's journal.
 const OWN_LOGS: [&str; 5] = ["", "json-file", "local", "journald", "none"];
 
@@ -126,6 +155,20 @@ impl EngineSettings {
     /// As fields of a `HostConfig`.
     pub(crate) fn as_json(&self) -> JsonValue {
         JsonValue::Object(self.0.clone())
+    }
+
+    /// The names of those that containers of Windows do not have; what says nothing is none.
+    pub(crate) fn linux_only(&self) -> impl Iterator<Item = &'static str> {
+        let says = |value: &JsonValue| match value {
+            JsonValue::Null => false,
+            JsonValue::Bool(truth) => *truth,
+            JsonValue::Number(number) => number.as_i64().is_none_or(|number| number > 0),
+            JsonValue::String(text) => !OWN_NAMESPACES.contains(&text.as_str()),
+            JsonValue::Array(list) => !list.is_empty(),
+            JsonValue::Object(fields) => !fields.is_empty(),
+        };
+        let own = SETTINGS.iter().filter(|(name, ..)| LINUX_ONLY.contains(name));
+        own.filter(move |(_, field, _)| self.0.get(*field).is_some_and(says)).map(|(name, ..)| *name)
     }
 
     /// What they let a container do that others on its host would notice, as a policy calls each: `privileged`,
