@@ -75,6 +75,26 @@ fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
     world.hosts.engines[host].docker(&["rm", "--force", "user"]);
     eventually("the last one is removed too", LIMIT, || (world.volumes() == others).then_some(()));
     eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
+    what_another_placement_mounts_stays_for_good(&mut world, &file, &others);
+}
+
+/// What it wrote there is not the stack's.
+fn what_another_placement_mounts_stays_for_good(world: &mut Stacked, file: &str, others: &BTreeSet<(usize, String)>) {
+    world.ends(0, &["up", file]);
+    let (host, _) = world.volumes().into_iter().find(|(_, name)| name == "data").unwrap();
+    let host_name = format!("host-{}", host + 1);
+    let mount = ["--host", &host_name, "--volume", "data:/data"];
+    let words = [&["run", "--name", "keeper"], &mount[..], &["box", "/bin/busybox", "sleep", "1000"]].concat();
+    world.ends(0, &words);
+    let shown = world.json(&["down", "shop", "--volumes", "--dry-run"]);
+    let stays = shown["volumes"].as_array().unwrap().iter().filter(|volume| volume["removed"] == false);
+    let stays: Vec<_> = stays.map(|volume| (&volume["host"], &volume["name"])).collect();
+    assert_eq!(stays, [(&host_name.clone().into(), &"data".into())], "{shown:#}");
+    world.ends(0, &["down", "shop", "--volumes"]);
+    world.ends(0, &["rm", "--time", "0", "keeper"]);
+    assert_eq!(world.ask(&["stacks", "shop"]).code, Some(1), "it is gone, so nothing is tried again");
+    let left: BTreeSet<_> = world.volumes().difference(others).cloned().collect();
+    assert_eq!(left, [(host, "data".to_owned())].into());
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Starter {
         for host in found {
             match host.found {
                 Ok(names) => preview.volumes.extend(names.into_iter().map(|volume| GoingVolume {
-                    removed: volumes && self.other_user(name, &volume).is_none(),
+                    removed: volumes && self.other_user((name, &volume), &host.uuid).is_none(),
                     name: volume,
                     host: host.name.clone(),
                 })),
@@ -147,7 +147,7 @@ impl Starter {
                 Err(error) => left.push(format!("whether {} has volumes of it is not known: {error}", host.name)),
                 Ok(names) => {
                     for name in names {
-                        if let Some(other) = self.other_user(stack, &name) {
+                        if let Some(other) = self.other_user((stack, &name), &host.uuid) {
                             // Also when that one is gone: what it wrote there is not this stack's.
                             info!(%stack, host = %host.name, volume = %name, %other, "a volume of the stack stays, another placement mounts it");
                             self.placer().audit().put(&AuditLine {
@@ -186,12 +186,13 @@ impl Starter {
         is_done
     }
 
-    /// A placement that is not of this stack and mounts a volume of this name.
-    fn other_user(&self, stack: &str, volume: &str) -> Option<Text> {
+    /// A placement that is not of this stack and mounts a volume of this name on a host.
+    fn other_user(&self, (stack, volume): (&str, &str), host: &Text) -> Option<Text> {
         self.placer().with_any(self.clock().now(), |book| {
             let others =
                 book.records().filter(|(_, record)| record.unit.as_ref().is_none_or(|unit| *unit.stack != *stack));
-            let mut users = others.filter(|(_, record)| mounts_of(&record.asked).any(|mounted| mounted == volume));
+            let there = others.filter(|(_, record)| record.replicas.iter().any(|replica| replica.host == *host));
+            let mut users = there.filter(|(_, record)| mounts_of(&record.asked).any(|mounted| mounted == volume));
             users.next().map(|(id, _)| id.clone())
         })
     }

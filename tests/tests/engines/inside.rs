@@ -42,6 +42,27 @@ fn hold(server: SocketAddr, token: &str, path: &str, body: &Value) -> TcpStream 
     stream
 }
 
+/// The end of the log of what failed is part of the reason.
+fn logs_are_for_who_may_read_them(engines: &Engines, server: SocketAddr) {
+    let fails = json!({ "service": "w", "image": IMAGE, "command": ["/bin/sh", "-c", "echo LOG-OF-B; exit 3"] });
+    let stack = json!({ "services": [fails] }).to_string();
+    let put = http::Request::new("PUT", "/v1/stacks/b").content(stack);
+    let put = put.header("Authorization", &format!("Bearer {OPERATOR}")).within(seconds(30)).ask(server);
+    assert_eq!(put.status, 200, "{}", put.text());
+    let show = |token: &str| {
+        let all = ["/v1/stacks", "/v1/stacks/b", "/v1/stacks/b/history"]
+            .map(|path| http::get(path).header("Authorization", &format!("Bearer {token}")).ask(server).text());
+        all.concat()
+    };
+    eventually("it has failed", LIMIT, || show(OPERATOR).contains("LOG-OF-B").then_some(()));
+    let shown = show(TENANT);
+    assert!(!shown.contains("LOG-OF-B") && shown.contains("who may read it"), "{shown}");
+    let differs = ask(server, TENANT, "/v1/stacks/b/history", &json!({ "from": 1, "to": 1 }));
+    assert_eq!(differs.status, 403, "{}", differs.text());
+    let audit = std::fs::read_to_string(engines.files.path("state").join("audit.ndjson")).unwrap();
+    assert!(!audit.contains("LOG-OF-B") && audit.contains("who may read it"), "{audit}");
+}
+
 #[test]
 fn nobody_looks_into_containers_of_a_stack_that_a_label_or_a_name_hides_or_takes_all_places() {
     let Some(engines) = Engines::start() else { return };
@@ -92,6 +113,19 @@ fn nobody_looks_into_containers_of_a_stack_that_a_label_or_a_name_hides_or_takes
     assert_eq!(found, ["other"], "{inside}");
     assert_eq!(ask(server, TENANT, "/v1/logs", &json!({ "of": "plain" })).status, 403);
     assert_eq!(ask(server, TENANT, "/v1/logs", &json!({ "of": "mine" })).status, 200);
+
+    logs_are_for_who_may_read_them(&engines, server);
+
+    // Whoever asks again and again waits for nobody else's sake: it is done once.
+    let restart = json!({ "of": "mine" });
+    // Its program ignores the signal, so it takes its whole grace.
+    let first = hold(server, TENANT, "/v1/restart", &restart);
+    let second = ask(server, TENANT, "/v1/restart", &restart);
+    assert!(second.status == 409 && second.text().contains("another request"), "{}", second.text());
+    drop(first);
+    eventually("the first one is over", LIMIT, || {
+        (ask(server, TENANT, "/v1/restart", &restart).status == 200).then_some(())
+    });
 
     // One subject takes no place of another one, and gives its own back when its client leaves, though the command goes on.
     let logs = json!({ "of": "mine", "follow": true });
