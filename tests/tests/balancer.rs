@@ -183,8 +183,12 @@ fn all_members_are_replaced_without_a_failed_request() {
             states(&webs, "running");
             eventually("the new member is led to", LIMIT, || (next.served() > 0).then_some(()));
             states(&webs, "stopping");
-            // As `docker stop` after the drain; with a proxy that follows, nothing is under way any more.
-            std::thread::sleep(Duration::from_secs(1));
+            // As `docker stop` after the drain: the others are asked, and this one is not any more.
+            eventually("the old member is left", LIMIT, || {
+                let before = (webs[old].served(), next.served());
+                std::thread::sleep(Duration::from_secs(1));
+                (webs[old].served() == before.0 && next.served() > before.1).then_some(())
+            });
             webs[old].stop();
             states(&webs, "gone");
             std::thread::sleep(pause / 3);

@@ -167,8 +167,10 @@ impl EngineSettings {
             JsonValue::Array(list) => !list.is_empty(),
             JsonValue::Object(fields) => !fields.is_empty(),
         };
-        let own = SETTINGS.iter().filter(|(name, ..)| LINUX_ONLY.contains(name));
-        own.filter(move |(_, field, _)| self.0.get(*field).is_some_and(says)).map(|(name, ..)| *name)
+        // Most containers have no settings at all, and nothing is looked for then.
+        let said = self.0.iter().filter(move |(_, value)| says(value));
+        let names = said.filter_map(|(field, _)| SETTINGS.iter().find(|(_, own, _)| own == field));
+        names.map(|(name, ..)| *name).filter(|name| LINUX_ONLY.contains(name))
     }
 
     /// What they let a container do that others on its host would notice, as a policy calls each: `privileged`,
