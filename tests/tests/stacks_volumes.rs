@@ -81,13 +81,13 @@ fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
 /// What it wrote there is not the stack's.
 fn what_another_placement_mounts_stays_for_good(world: &mut Stacked, file: &str, others: &BTreeSet<(usize, String)>) {
     world.ends(0, &["up", file]);
-    let (host, _) = world.volumes().into_iter().find(|(_, name)| name == "data").unwrap();
+    let (host, _) = world.volumes().into_iter().find(|(_, name)| name == "data").expect("a host has it");
     let host_name = format!("host-{}", host + 1);
     let mount = ["--host", &host_name, "--volume", "data:/data"];
     let words = [&["run", "--name", "keeper"], &mount[..], &["box", "/bin/busybox", "sleep", "1000"]].concat();
     world.ends(0, &words);
     let shown = world.json(&["down", "shop", "--volumes", "--dry-run"]);
-    let stays = shown["volumes"].as_array().unwrap().iter().filter(|volume| volume["removed"] == false);
+    let stays = shown["volumes"].as_array().expect("a list").iter().filter(|volume| volume["removed"] == false);
     let stays: Vec<_> = stays.map(|volume| (&volume["host"], &volume["name"])).collect();
     assert_eq!(stays, [(&host_name.clone().into(), &"data".into())], "{shown:#}");
     world.ends(0, &["down", "shop", "--volumes"]);

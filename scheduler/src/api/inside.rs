@@ -127,11 +127,12 @@ fn too_many(of: &str, containers: usize) -> Response {
     Reply::error(StatusCode::BAD_REQUEST, &format!("{of} is {containers} containers"), "of", &expected).into_response()
 }
 
-/// The response while too many read already.
-fn busy(subject: &Subject) -> Response {
+/// The response while too many read already, which is noted.
+fn busy(app: &App, action: Action, subject: &Subject, of: &Text) -> Response {
     let Places { per_client, in_all } = INSIDE;
     let expected = format!("at most {per_client} that read logs or run commands at once, and {in_all} of all subjects");
     let problem = format!("too many requests of {subject} or of all read logs or run commands");
+    note(app, (action, subject, "refused"), of, &[], problem.clone());
     Reply::error(StatusCode::SERVICE_UNAVAILABLE, &problem, "", &expected).into_response()
 }
 
@@ -164,7 +165,9 @@ pub(super) async fn logs(
     if targets.len() > LOGS_MAX {
         return too_many(&asked.of, targets.len());
     }
-    let Some(place) = PLACES.take_for(subject.clone()) else { return busy(&subject) };
+    let Some(place) = PLACES.take_for(subject.clone()) else {
+        return busy(&app, Action::Logs, &subject, &asked.of);
+    };
     note(&app, (Action::Logs, &subject, "read"), &asked.of, &targets, String::new());
     let own = app.clone();
     with_output(&app, streaming, move |lines| async move {
@@ -189,7 +192,9 @@ pub(super) async fn exec(
         Err(response) => return response,
     };
     let Some(target) = targets.into_iter().next() else { return bug().into_response() };
-    let Some(place) = PLACES.take_for(subject.clone()) else { return busy(&subject) };
+    let Some(place) = PLACES.take_for(subject.clone()) else {
+        return busy(&app, Action::Exec, &subject, &asked.of);
+    };
     // Its arguments may be secrets.
     let what = format!("{} with {} arguments in {}", asked.command[0], asked.command.len() - 1, target.name);
     note(&app, (Action::Exec, &subject, "begun"), &asked.of, std::slice::from_ref(&target), what.clone());
@@ -268,6 +273,7 @@ async fn by_hand(app: Arc<App>, (action, word): (Action, &'static str), caller: 
         let id = &placement[0].id;
         let Some(place) = AT_WORK.take_for(id.clone()) else {
             let problem = format!("another request stops or restarts {id}");
+            note(&app, (action, &subject, "refused"), &asked.of, &targets, problem.clone());
             let reply = Reply::error(StatusCode::CONFLICT, &problem, "of", "to be asked again when that is over");
             return reply.into_response();
         };
