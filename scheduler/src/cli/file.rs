@@ -392,9 +392,9 @@ mod tests {
         let first =
             |line: &str| wrong(input("first", &format!("{COMPOSE}    {line}\n")), Some("web:\n  retain_ip: true\n"));
         assert!(
-            first("build: .").starts_with("first, line 6: services.web.build: is not supported"),
+            first("gpus: .").starts_with("first, line 6: services.web.gpus: is not supported"),
             "{}",
-            first("build: .")
+            first("gpus: .")
         );
         let second = |line: &str| wrong(input("first", COMPOSE), Some(&format!("web:\n  retain_ip: true\n  {line}\n")));
         for (line, part) in [
@@ -423,7 +423,7 @@ mod tests {
             let rendered = stacks::Template::parse(template).unwrap().render(&answer).unwrap();
             wrong(input("first.tpl", template).of_template(rendered), None)
         };
-        assert!(rendered("build").starts_with("first.tpl, line 7: services.web.build"), "{}", rendered("build"));
+        assert!(rendered("gpus").starts_with("first.tpl, line 7: services.web.gpus"), "{}", rendered("gpus"));
         // What is no YAML too, where the reader notices.
         assert!(rendered("[").starts_with("first.tpl: line 8"), "{}", rendered("["));
     }
@@ -452,30 +452,30 @@ mod tests {
                 &["services:\n  web:\n    scale: x\n", "services:\n  web:\n\n    scale: y\n"],
                 "third, line 4: services.web.scale",
             ),
-            (&["services:\n  web:\n    tty: true\n    build: .\n"], "second, line 4: services.web.build"),
+            (&["services:\n  web:\n    tty: true\n    gpus: .\n"], "second, line 4: services.web.gpus"),
             (&["- a\n"], "first: it is read with second"),
             (&["id: a\nimage: b\n"], "first: it is read with second"),
         ] {
             let error = wrong(BASE, more);
             assert!(error.starts_with(part), "{more:?}: {error}");
         }
-        let whole = wrong("services:\n  web:\n    image: a\n    build: .\n", &["services:\n  web:\n    tty: true\n"]);
-        assert!(whole.starts_with("first, line 4: services.web.build"), "{whole}");
+        let whole = wrong("services:\n  web:\n    image: a\n    gpus: .\n", &["services:\n  web:\n    tty: true\n"]);
+        assert!(whole.starts_with("first, line 4: services.web.gpus"), "{whole}");
     }
 
     #[test]
     fn what_a_service_has_from_another_is_found_where_it_stands() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("common")).unwrap();
-        std::fs::write(folder.path().join("common/base.yml"), "base:\n  image: a\n  build: .\n").unwrap();
+        std::fs::write(folder.path().join("common/base.yml"), "base:\n  image: a\n  gpus: .\n").unwrap();
         let wrong = |text: &str| {
             std::fs::write(folder.path().join("compose.yml"), text).unwrap();
             let files = Files::of(&folder.path().join("compose.yml"), None, None).unwrap();
             read_stack(&files).unwrap_err().to_string()
         };
         let other = wrong("services:\n  web:\n    extends: {file: common/base.yml, service: base}\n");
-        assert!(other.contains("common/base.yml, line 3: services.web.build"), "{other}");
-        let same = wrong("services:\n  base:\n    image: a\n    build: .\n  a:\n    extends: base\n");
-        assert!(same.contains("compose.yml, line 4: services.a.build"), "{same}");
+        assert!(other.contains("common/base.yml, line 3: services.web.gpus"), "{other}");
+        let same = wrong("services:\n  base:\n    image: a\n    gpus: .\n  a:\n    extends: base\n");
+        assert!(same.contains("compose.yml, line 4: services.a.gpus"), "{same}");
     }
 }
