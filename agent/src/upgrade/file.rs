@@ -211,7 +211,7 @@ impl New<'_> {
 pub(super) struct Swapped {
     /// Where the executable before is.
     pub(super) kept: PathBuf,
-    /// The new one, whatever becomes of its name.
+    /// The new one, open, so that it is still known when another file has its name.
     pub(super) new: File,
 }
 
@@ -263,7 +263,7 @@ fn version(path: &Path) -> Result<String, Failure> {
 
 #[cfg(test)]
 impl Place {
-    /// This executable, whoever runs it.
+    /// This executable, without asking which process runs it.
     pub(super) fn at(path: PathBuf) -> Self {
         let folder = path.parent().unwrap().to_owned();
         Self { _folder: File::open(&folder).unwrap(), folder, path }

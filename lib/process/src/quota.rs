@@ -1,6 +1,7 @@
 //! How many of something each client holds, and all of them together: pure.
 //!
-//! A client is an address, or a /64 of the Internet's IPv6 addresses; or whatever else tells clients apart. What one client takes is so missing to itself and not to the others.
+//! A client is an address, or a /64 of the Internet's IPv6 addresses; or another key, as a subject. What one client takes is missing
+//! to itself and not to the others.
 
 use std::collections::HashMap;
 use std::hash::Hash;

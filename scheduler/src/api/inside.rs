@@ -31,14 +31,14 @@ use crate::subject::Subject;
 /// does not have the places of all others.
 const INSIDE: Places = Places { per_client: 16, in_all: 128 };
 
-/// Requests at once that stop or start containers of one placement again: others would only do the same once more.
+/// The subjects that have such requests.
+static PLACES: LazyLock<Quota<Subject>> = LazyLock::new(|| Quota::new(INSIDE));
+
+/// Requests at once that stop or restart containers of one placement: a second one would only repeat the first.
 const BY_HAND: Places = Places { per_client: 1, in_all: 4096 };
 
-/// Which placements have one.
+/// The placements that have such a request.
 static AT_WORK: LazyLock<Quota<Text>> = LazyLock::new(|| Quota::new(BY_HAND));
-
-/// Who has them.
-static PLACES: LazyLock<Quota<Subject>> = LazyLock::new(|| Quota::new(INSIDE));
 
 /// Most last lines of a log.
 const TAIL_MAX: i64 = 1_000_000;

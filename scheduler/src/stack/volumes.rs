@@ -192,7 +192,8 @@ impl Starter {
             let others =
                 book.records().filter(|(_, record)| record.unit.as_ref().is_none_or(|unit| *unit.stack != *stack));
             let there = others.filter(|(_, record)| record.replicas.iter().any(|replica| replica.host == *host));
-            let mut users = there.filter(|(_, record)| mounts_of(&record.asked).any(|mounted| mounted == volume));
+            let mut users = there
+                .filter(|(_, record)| members_of(&record.asked).flat_map(mounts_of).any(|mounted| mounted == volume));
             users.next().map(|(id, _)| id.clone())
         })
     }
@@ -238,11 +239,14 @@ impl Starter {
     }
 }
 
-/// The names of volumes that a request and its sidekicks mount.
-fn mounts_of(request: &Map) -> impl Iterator<Item = &str> {
-    let sidekicks = request.list("sidekicks").iter().filter_map(Value::as_map);
-    let mounts = std::iter::once(request).chain(sidekicks).flat_map(|map| map.list("volumes"));
-    mounts.filter_map(Value::as_str).filter_map(named_volume)
+/// The containers of a request: its own fields, and its sidekicks.
+fn members_of(request: &Map) -> impl Iterator<Item = &Map> {
+    std::iter::once(request).chain(request.list("sidekicks").iter().filter_map(Value::as_map))
+}
+
+/// The names of volumes that a container mounts.
+fn mounts_of(member: &Map) -> impl Iterator<Item = &str> {
+    member.list("volumes").iter().filter_map(Value::as_str).filter_map(named_volume)
 }
 
 /// The names of volumes in all revisions of a stack, with any index.
@@ -250,13 +254,9 @@ fn named_in(record: &StackRecord) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let current = wanted(&record.stack);
     for service in record.history.iter().flat_map(|revision| &revision.services).chain(&current) {
-        let sidekicks = service.request.list("sidekicks").iter().filter_map(Value::as_map);
-        for map in std::iter::once(&service.request).chain(sidekicks) {
-            let external = map.list("external_volumes");
-            let mounts = map.list("volumes").iter().filter_map(Value::as_str);
-            let own = mounts
-                .filter_map(named_volume)
-                .filter(|name| !external.iter().any(|other| other.as_str() == Some(name)));
+        for member in members_of(&service.request) {
+            let external = member.list("external_volumes");
+            let own = mounts_of(member).filter(|name| !external.iter().any(|other| other.as_str() == Some(name)));
             names.extend(own.map(|name| name.replace(INDEX, "1")));
         }
     }

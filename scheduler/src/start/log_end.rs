@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Between what happened and what the log says.
 const BETWEEN: &str = "; its log ends with: ";
 
-/// What others are told.
+/// The words for everybody else.
 const HIDDEN: &str = "; its log is shown to who may read it";
 
 /// What happened, with the last words of the log if there are any.

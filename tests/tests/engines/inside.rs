@@ -116,7 +116,7 @@ fn nobody_looks_into_containers_of_a_stack_that_a_label_or_a_name_hides_or_takes
 
     logs_are_for_who_may_read_them(&engines, server);
 
-    // Whoever asks again and again waits for nobody else's sake: it is done once.
+    // A second restart is refused while the first one is running.
     let restart = json!({ "of": "mine" });
     // Its program ignores the signal, so it takes its whole grace.
     let first = hold(server, TENANT, "/v1/restart", &restart);

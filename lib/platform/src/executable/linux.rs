@@ -26,7 +26,7 @@ fn runs(process: u32) -> io::Result<(u64, u64)> {
     Ok(number(&fs::metadata(PathBuf::from(format!("/proc/{process}/exe")))?))
 }
 
-/// What tells a file from all others for as long as it is there.
+/// Identifies a file for as long as it exists.
 fn number(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
