@@ -37,7 +37,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::compare::{Allowed, Rights, harm, is_same_answer};
 use crate::services::{Answering, Services};
 use crate::sockets::Sockets;
-use crate::world::{Act, RED, World, host_document};
+use crate::world::{Act, HOSTNAME, RED, World, host_document};
 
 /// Worlds that are tried with each change, and before a release.
 const WORLDS: u64 = 10_000;
@@ -141,7 +141,7 @@ struct Questions {
     dns: Vec<(Question, &'static str, bool, Allowed)>,
     paths: Vec<(&'static str, Allowed)>,
     /// Whether the members of red's own services, behind a balancer, may be others than red's.
-    balanced: [Allowed; 2],
+    balanced: [Allowed; 3],
     request: Value,
 }
 
@@ -197,7 +197,8 @@ impl Questions {
         let dns = dns.collect();
         let paths = (0..3).map(|_| PATHS[dice.below(PATHS.len())]).map(|path| (path, rights.of_path(path)));
         let paths = paths.collect();
-        let balanced = ["web.shop.rancher.internal", "db.data.rancher.internal"].map(|name| rights.of_name(name));
+        let [web, db] = ["web.shop.rancher.internal", "db.data.rancher.internal"].map(|name| rights.of_name(name));
+        let balanced = [web, db, if world.owned { Allowed::Nothing } else { Allowed::Anything }];
         let local = rights.local;
         Self { client, local, dns, paths, balanced, request: requests()[dice.below(5)].clone() }
     }
@@ -240,10 +241,10 @@ impl Questions {
     }
 }
 
-/// Where a balancer leads requests for the host of red's service, and for all hosts of nobody: the members, where nobody else may
-/// have any; of the first the rule too.
-fn balanced(snapshot: &Snapshot, allowed: [Allowed; 2]) -> [Option<String>; 2] {
-    let Some(balancer) = model::lb::find(snapshot, "edge/lb") else { return [None, None] };
+/// Where a balancer leads requests for the host of red's service, for all hosts of nobody, and for the host that is red's: the members,
+/// where nobody else may have any; of the first the rule too.
+fn balanced(snapshot: &Snapshot, allowed: [Allowed; 3]) -> [Option<String>; 3] {
+    let Some(balancer) = model::lb::find(snapshot, "edge/lb") else { return [None, None, None] };
     let plan = LbPlan::of(snapshot, balancer, &Viewpoint::default());
     let members = |route: &Route, allowed| match allowed {
         Allowed::Nothing => format!("{:?}", plan.backends[route.backend].members),
@@ -252,6 +253,7 @@ fn balanced(snapshot: &Snapshot, allowed: [Allowed; 2]) -> [Option<String>; 2] {
     [
         plan.route(80, "www.example.org", "/").map(|route| format!("{} {}", route.at, members(route, allowed[0]))),
         plan.route(80, "www.example.net", "/").map(|route| members(route, allowed[1])),
+        plan.route(80, HOSTNAME, "/").map(|route| members(route, allowed[2])),
     ]
 }
 

@@ -17,3 +17,4 @@ pub use members::{Draining, LeftOut, Member, Place};
 pub use plan::{Backend, LbPlan, Port, Route, Viewpoint, find};
 pub use rule::{HostPattern, PortRule, Protocol, Stickiness, StickyMode, Target};
 pub use selector::Selector;
+pub use target::{HOSTS_OF, hosts_of_labels};

@@ -6,6 +6,7 @@
 use model::checkers::{CHECKER, TENANT};
 use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
+use model::lb::HOSTS_OF;
 use model::unwell::{REASON, SINCE};
 use model::votes::SAID_BY_HOST;
 use model::{Container, Entity, INTENDED, Map, Service, Stack, Text, Value};
@@ -118,7 +119,7 @@ pub(crate) fn service_value<'t>(
         }
         "links" => Some(Node::Map(Branch::Plain(service.links()))),
         "token" if sight == Sight::Listed && !shows_token(scope, service) => Some(Node::Derived(Value::Null)),
-        FROM_LABELS | LINK_HOSTS => None,
+        FROM_LABELS | LINK_HOSTS | HOSTS_OF => None,
         _ => value.map(Node::of),
     }
 }

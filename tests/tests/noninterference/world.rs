@@ -17,6 +17,9 @@ pub(crate) const RED: [&str; 2] = ["b", "m"];
 /// The stacks of red, where stacks have owners. All others are open to everybody.
 pub(crate) const OWNED: [&str; 2] = ["shop", "data"];
 
+/// The host at balancers that is red's there.
+pub(crate) const HOSTNAME: &str = "shop.example.com";
+
 /// What red calls its containers, and blue too.
 const NAMES: [&str; 8] = ["web-1", "db-1", "cache", "one", "github.com", "rancher-metadata", "db", "app.dev"];
 
@@ -141,7 +144,7 @@ impl World {
         };
         if world.owned {
             let blue = json!({"hosts": ["a", "z"], "stacks": ["evil"]});
-            let tenants = json!({"red": {"hosts": RED, "stacks": OWNED}, "blue": blue});
+            let tenants = json!({"red": {"hosts": RED, "stacks": OWNED, "hostnames": [HOSTNAME]}, "blue": blue});
             world.documents.insert("owners".into(), json!({"tenants": tenants}));
         }
         world.document(&mut dice);
@@ -255,6 +258,10 @@ impl World {
         if !self.is_free(stack) && dice.in_percent(20) {
             container["State"]["Health"] = json!({"Status": dice.one(&["healthy", "unhealthy"])});
         }
+        if stack == "shop" && self.owned {
+            container["Config"]["Labels"]["io.berth.lb"] = "edge".into();
+            container["Config"]["Labels"]["io.berth.lb.host"] = HOSTNAME.into();
+        }
         // Only what is checked can be called unhealthy by others.
         if dice.in_percent(50) {
             container["Config"]["Labels"]["io.berth.health.port"] = "80".into();
@@ -290,7 +297,8 @@ impl World {
         container["Config"]["Labels"]["io.berth.placement"] = "unit-1".into();
         container["Config"]["Labels"]["app"] = "web".into();
         // What it would have a balancer lead to itself.
-        let host = ["www.example.org", "*", "*.example.org"][at % 3];
+        let hosts = ["www.example.org", "*", "*.example.org", HOSTNAME, "*.example.com", "SHOP.*", "shop.example.com."];
+        let host = hosts[(at + name.len()) % hosts.len()];
         let wanted = [
             ("io.berth.lb", "edge"),
             ("io.berth.lb.host", host),

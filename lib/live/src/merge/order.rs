@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use model::checkers::TENANT;
 use model::entity::LINK_HOSTS;
+use model::lb::{HOSTS_OF, hosts_of_labels};
 use model::{Container, Defect, Entity, Host, INTENDED, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
@@ -48,6 +49,11 @@ impl<'c> Order<'c> {
     /// The tenant that a stack belongs to, if a part is of a host that is none of that tenant's.
     pub(super) fn refused(&self, part: &str, stack: Option<&Text>) -> Option<&'c Text> {
         self.owners.refuses(stack?, host_of(part)?)
+    }
+
+    /// The tenant who has hosts at balancers that labels of this service name, unless the stack is that one's.
+    pub(super) fn hostname_of_other(&self, service: &Service) -> Option<&'c Text> {
+        self.owners.hostname_of_other(&hosts_of_labels(service)?, service.stack_name())
     }
 
     /// What something is called that a part calls `uuid`.
@@ -178,6 +184,10 @@ impl<'c> Order<'c> {
         // In a stack that a document names, such a name would stand in for one of another stack (dns).
         let is_dotted = first_said.name().is_some_and(|name| name.contains('.'));
         let spoken = if is_dotted && !documented { Arc::new(spoken.known_by_labels()) } else { spoken };
+        let spoken = match self.hostname_of_other(first_said) {
+            Some(tenant) if !documented => with_fields(&spoken, [(HOSTS_OF.into(), Value::Text(tenant.clone()))]),
+            _ => spoken,
+        };
         let stack = stacks.ids.get(&stack_key(first_said.environment_uuid(), first_said.stack_name()));
         let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));
         let loses =
@@ -306,8 +316,13 @@ fn modest(service: &Arc<Service>) -> Arc<Service> {
     if changes.is_empty() {
         return service.clone();
     }
-    let plain = Service::new(fields.with(changes), service.members().clone(), service.links().clone());
-    plain.map_or_else(|| service.clone(), Arc::new)
+    with_fields(service, changes)
+}
+
+/// A service with some other fields.
+fn with_fields(service: &Arc<Service>, changes: impl IntoIterator<Item = (Text, Value)>) -> Arc<Service> {
+    let other = Service::new(service.fields().with(changes), service.members().clone(), service.links().clone());
+    other.map_or_else(|| service.clone(), Arc::new)
 }
 
 pub(super) fn texts(service: &Service, key: &str) -> Vec<Text> {

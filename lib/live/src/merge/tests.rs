@@ -1,6 +1,7 @@
 //! What follows from which parts.
 
 use model::Value;
+use model::lb::{LbPlan, Viewpoint, find};
 use model::network_key::{ROUTER_LABEL, SUBNET_LABEL};
 use proptest::prelude::*;
 
@@ -385,6 +386,45 @@ fn only_the_owners_hosts_have_members_of_an_owned_stack() {
     assert!(cluster.snapshot().services.is_empty() && cluster.snapshot().stacks.is_empty());
     cluster.forget(&part);
     assert_eq!((members(&mut cluster).len(), disputes(&mut cluster)), (2, Vec::new()));
+}
+
+#[test]
+fn labels_of_others_name_no_host_at_balancers_that_a_tenant_has() {
+    let text = |host: &str, stack: &str, label: &str, age: u8| {
+        format!(
+            r#"{{"host": "{host}", "hosts": [{{"name": "{host}"}}],
+                "services": [{{"name": "web", "stack": "{stack}", "labels": {{"io.berth.lb": "edge", "io.berth.lb.host": "{label}"}}}}],
+                "containers": [{{"name": "web-{host}", "uuid": "{host}-1", "service": "{stack}/web", "host": "{host}",
+                    "primary_ip": "10.42.0.{age}", "create_index": {age}}}]}}"#
+        )
+    };
+    let balancer = r#"{"services": [{"name": "lb", "stack": "edge", "kind": "loadBalancerService",
+        "lb_config": {"port_rules": [{"source_port": 80, "selector": "io.berth.lb=edge", "target_port": 80}]}}]}"#;
+    let led = |cluster: &mut Cluster, host: &str| {
+        let snapshot = cluster.snapshot();
+        let plan = LbPlan::of(&snapshot, find(&snapshot, "edge/lb").unwrap(), &Viewpoint::default());
+        let backend = plan.route(80, host, "/").map(|route| &plan.backends[route.backend]);
+        let members = backend.into_iter().flat_map(|backend| &backend.members);
+        members.map(|member| member.name.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let mut cluster = Cluster::default();
+    set(&mut cluster, "documents/edge", balancer);
+    set(&mut cluster, "hosts/a", &text("a", "shop", "shop.example", 9));
+    // It is older, as its host says.
+    for label in ["shop.example", "SHOP.example.", "*.example", "shop.*"] {
+        set(&mut cluster, "hosts/b", &text("b", "other", label, 1));
+        set(&mut cluster, OWNERS_PART, "");
+        assert_eq!(led(&mut cluster, "shop.example"), "web-b", "{label}");
+        let owners = r#"{"tenants": {"red": {"hosts": ["a"], "stacks": ["shop"], "hostnames": ["shop.example"]}}}"#;
+        set(&mut cluster, OWNERS_PART, owners);
+        assert_eq!(led(&mut cluster, "shop.example"), "web-a", "{label}");
+        let told = disputes(&mut cluster);
+        assert!(told.len() == 1 && told[0].contains("hosts/b: services/other/web/labels: "), "{told:?}");
+    }
+    // Its other hosts are its own.
+    set(&mut cluster, "hosts/b", &text("b", "other", "www.example", 1));
+    assert_eq!(led(&mut cluster, "www.example"), "web-b");
+    assert_eq!(disputes(&mut cluster), Vec::<String>::new());
 }
 
 #[test]

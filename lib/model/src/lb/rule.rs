@@ -117,6 +117,20 @@ impl HostPattern {
             Self::Prefix(prefix) => host.starts_with(&**prefix),
         }
     }
+
+    /// Whether there can be a host that both are for.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(name), pattern) | (pattern, Self::Exact(name)) => pattern.matches(name),
+            (Self::Suffix(one), Self::Suffix(other)) => one.ends_with(&**other) || other.ends_with(&**one),
+            (Self::Prefix(one), Self::Prefix(other)) => one.starts_with(&**other) || other.starts_with(&**one),
+            // `x.*` and `*.y` are both for `x.y`, and whatever lies between.
+            (Self::Suffix(_), Self::Prefix(_))
+            | (Self::Prefix(_), Self::Suffix(_))
+            | (Self::Any, _)
+            | (_, Self::Any) => true,
+        }
+    }
 }
 
 impl fmt::Display for HostPattern {
@@ -407,6 +421,32 @@ mod tests {
         // Neither is it any host.
         assert!(HostPattern::parse("*.").is_err());
         assert!(HostPattern::parse(".").is_ok_and(|pattern| pattern != HostPattern::Any && !pattern.matches(".")));
+    }
+
+    #[test]
+    fn two_patterns_overlap_if_one_host_is_of_both() {
+        let hosts = ["a.b", "a.c", "x.a.b", "b", "a", "a.x.b", "a.b.c", "x.b"];
+        let patterns = ["", "a.b", "*.b", "*.a.b", "a.*", "a.b.*", "b.*", "*.c", "x.b"];
+        let patterns = patterns.map(|text| HostPattern::parse(text).unwrap());
+        for one in &patterns {
+            for other in &patterns {
+                let both = hosts.iter().any(|host| one.matches(host) && other.matches(host));
+                assert!(!both || one.overlaps(other), "{one} {other}");
+                assert_eq!(one.overlaps(other), other.overlaps(one), "{one} {other}");
+            }
+        }
+        for (one, other, expected) in [
+            ("a.b", "a.c", false),
+            ("*.b", "b", false),
+            ("*.b", "*.a.b", true),
+            ("*.b", "*.c", false),
+            ("a.*", "a.b.*", true),
+            ("a.*", "b.*", false),
+            ("b.*", "*.c", true),
+        ] {
+            let [one, other] = [one, other].map(|text| HostPattern::parse(text).unwrap());
+            assert_eq!(one.overlaps(&other), expected, "{one} {other}");
+        }
     }
 
     #[test]

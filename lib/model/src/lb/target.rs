@@ -16,6 +16,12 @@ use crate::value::{Map, Text, Value};
 /// What the labels of a target begin with: `io.berth.lb.host`, `path`, `port`, `priority`.
 const LABEL: &str = "io.berth.lb.";
 
+/// The label that says which hosts a service's own rule is for.
+const HOST_LABEL: &str = "io.berth.lb.host";
+
+/// Field of a service whose labels name hosts that belong to another tenant: the name of that one. It is not on the wire.
+pub const HOSTS_OF: &str = "hosts_of_tenant";
+
 /// Label of a service whose own rules are not to be used, such as a balancer behind a balancer.
 const SKIP: &str = "io.rancher.lb_service.skip_target_lb_rules";
 
@@ -60,7 +66,7 @@ pub(super) fn rules(
         match of_labels(service, rule).filter(|_| !skips) {
             Some(Ok(target)) => {
                 let rank = service.stack_name().and_then(|stack| ranks.get(stack)).copied().unwrap_or_default();
-                planned.push(own(target, Tier::Labels(rank), format!("{path}/labels/{LABEL}host")));
+                planned.push(own(target, Tier::Labels(rank), format!("{path}/labels/{HOST_LABEL}")));
             }
             Some(Err(problem)) => defects.push(Defect::ignored(format!("{path}/labels"), problem)),
             // The balancer's own rule, for all services that it finds.
@@ -109,7 +115,10 @@ fn of_labels(service: &Service, rule: &PortRule) -> Option<Result<PortRule, Stri
     Some(PortRule::read_of_target(&fields).and_then(|target| {
         // What is for all hosts would be a wall for the rules of other stacks.
         if rule.protocol.has_hosts() && target.host == HostPattern::Any {
-            return Err(format!("{LABEL}host is missing: a rule for all hosts is the balancer's to say"));
+            return Err(format!("{HOST_LABEL} is missing: a rule for all hosts is the balancer's to say"));
+        }
+        if let Some(tenant) = service.fields().text(HOSTS_OF) {
+            return Err(format!("{HOST_LABEL}: {} belongs to {tenant}, and this stack does not", target.host));
         }
         Ok(PortRule {
             source_port: rule.source_port,
@@ -138,6 +147,11 @@ fn ranks(snapshot: &Snapshot, services: &[Arc<Service>]) -> BTreeMap<Text, usize
     let mut order: Vec<_> = ages.into_iter().collect();
     order.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
     order.into_iter().enumerate().map(|(rank, (name, _))| (name, rank)).collect()
+}
+
+/// The hosts that the labels of a service have requests led to it for; `None` if they name none.
+pub fn hosts_of_labels(service: &Service) -> Option<HostPattern> {
+    HostPattern::parse(label(service, HOST_LABEL)?).ok().filter(|host| *host != HostPattern::Any)
 }
 
 /// A label of a service.
