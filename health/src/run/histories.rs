@@ -82,6 +82,8 @@ struct Member {
     /// Its verdicts on its disk.
     stored: Map,
     is_connected: bool,
+    /// Since when it has etcd. What it decided without, others read until their votes arrive.
+    connected_since: Duration,
     lease_ends: Duration,
     write_at: Option<Duration>,
     read_at: Option<Duration>,
@@ -155,6 +157,7 @@ impl World {
             agent: None,
             stored: Map::default(),
             is_connected: true,
+            connected_since: Duration::ZERO,
             lease_ends: Duration::ZERO,
             write_at: None,
             read_at: None,
@@ -241,7 +244,7 @@ impl World {
             Act::Connect(host, is_connected) => {
                 self.members[host].is_connected = is_connected;
                 if is_connected {
-                    self.members[host].read_at = Some(now);
+                    (self.members[host].read_at, self.members[host].connected_since) = (Some(now), now);
                 }
                 self.say_connected(host);
             }
@@ -456,6 +459,7 @@ impl World {
                 agreement.most_down.update(is_whole && downs * 2 > checkers.len(), now);
                 agreement.most_left_up.update(is_owner_sound && ups * 2 > sound.len() && ups >= 2, now);
                 agreement.all_left_down.update(is_reading && downs == sound.len() && downs >= 2, now);
+                let is_back = self.members[owner].connected_since + AGREED_WITHIN > now;
                 let Agreement { most_up, most_down, most_left_up, all_left_down } = *agreement;
                 let Some(read) = snapshot.containers.get(&uuid) else { continue };
                 let state = read.health_state().and_then(HealthState::of_word).unwrap();
@@ -463,9 +467,10 @@ impl World {
                     HealthState::Unhealthy => {
                         (most_up.is_for(AGREED_WITHIN, now), most_left_up.is_for(DECIDED_WITHIN, now))
                     }
-                    HealthState::Healthy => {
-                        (most_down.is_for(AGREED_WITHIN, now), all_left_down.is_for(DECIDED_WITHIN, now))
-                    }
+                    HealthState::Healthy => (
+                        !is_back && most_down.is_for(AGREED_WITHIN, now),
+                        !is_back && all_left_down.is_for(DECIDED_WITHIN, now),
+                    ),
                     _ => (most_up.is_for(AGREED_WITHIN, now), false),
                 };
                 assert_eq!(
