@@ -113,8 +113,10 @@ impl Since {
 }
 
 /// What the checkers of a container think, as one reader has to see it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Agreement {
+    /// Who they are: others begin anew.
+    checkers: Vec<usize>,
     /// Most of the three say so, and all of them can.
     most_up: Since,
     most_down: Since,
@@ -455,12 +457,15 @@ impl World {
                     is_reading && checkers.len() == model::checkers::CHECKERS && sound.len() == checkers.len();
                 let is_owner_sound = is_reading && self.is_sound(owner);
                 let agreement = &mut self.agreements[reader][container];
+                if agreement.checkers != checkers {
+                    *agreement = Agreement { checkers: checkers.clone(), ..Agreement::default() };
+                }
                 agreement.most_up.update(is_whole && is_owner_sound && ups * 2 > checkers.len(), now);
                 agreement.most_down.update(is_whole && downs * 2 > checkers.len(), now);
                 agreement.most_left_up.update(is_owner_sound && ups * 2 > sound.len() && ups >= 2, now);
                 agreement.all_left_down.update(is_reading && downs == sound.len() && downs >= 2, now);
                 let is_back = self.members[owner].connected_since + AGREED_WITHIN > now;
-                let Agreement { most_up, most_down, most_left_up, all_left_down } = *agreement;
+                let Agreement { most_up, most_down, most_left_up, all_left_down, .. } = *agreement;
                 let Some(read) = snapshot.containers.get(&uuid) else { continue };
                 let state = read.health_state().and_then(HealthState::of_word).unwrap();
                 let wrong = match state {
