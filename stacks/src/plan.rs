@@ -105,6 +105,8 @@ impl Plan {
 /// The steps from what is there to what is wanted.
 pub fn plan(stack: &Stack, world: &World) -> Plan {
     let mut plan = Plan::default();
+    // What is all or nothing may have to go back to what is pruned.
+    let may_prune = !stack.atomic || stack.services.iter().all(|rollout| !rollout.stage.is_changing());
     for unit in &world.units {
         // A copy that was replaced never serves beside the new one.
         if unit.state == State::Returned {
@@ -114,7 +116,8 @@ pub fn plan(stack: &Stack, world: &World) -> Plan {
             if !plan.orphans.contains(&unit.service) {
                 plan.orphans.push(unit.service.clone());
             }
-            if (stack.prune || stack.removing) && !matches!(unit.state, State::Removing | State::Returned) {
+            if (stack.prune && may_prune || stack.removing) && !matches!(unit.state, State::Removing | State::Returned)
+            {
                 plan.steps.push(Step::Remove { id: unit.id.clone() });
             }
         }

@@ -32,7 +32,9 @@ pub(crate) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(crate) fn new(stack: &'a Stack, rollout: &'a Rollout, world: &'a World, plan: &'a mut Plan) -> Self {
-        let own: Vec<&Unit> = world.units.iter().filter(|unit| unit.service == rollout.wanted.name).collect();
+        let own = world.units.iter().filter(|unit| unit.service == rollout.wanted.name);
+        let is_held = |unit: &&Unit| !stack.removing && world.keeps_as_it_is(unit, &rollout.wanted);
+        let own: Vec<&Unit> = own.filter(|unit| !is_held(unit)).collect();
         let mut load: BTreeMap<&Text, usize> = BTreeMap::new();
         for unit in world.units.iter().filter(|unit| unit.is_live()) {
             *load.entry(&unit.host).or_default() += 1;
@@ -106,7 +108,12 @@ impl<'a> Planner<'a> {
                     return;
                 }
             }
-            Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_) => {}
+            Stage::Steady | Stage::Unconfirmed | Stage::RolledBack(_) => {
+                if let Some(why) = self.failed_job() {
+                    self.fail(why);
+                    return;
+                }
+            }
         }
         if let Some(waits) = self.dependency() {
             self.waits = waits;
@@ -139,8 +146,13 @@ impl<'a> Planner<'a> {
             plan.steps.push(Step::Evict { id: unit.id.clone(), host: unit.host.clone() });
             true
         };
-        self.new.retain(|unit| !is_dead(unit));
-        self.old.retain(|unit| !is_dead(unit));
+        let is_global = self.rollout.wanted.global;
+        for units in [&mut self.new, &mut self.old] {
+            for unit in units.extract_if(.., |unit| is_dead(unit)) {
+                // A unit of a global service is on its own host or nowhere.
+                self.wanted.retain(|index| !is_global || *index != unit.index);
+            }
+        }
     }
 
     /// Why the update has failed.
@@ -163,14 +175,26 @@ impl<'a> Planner<'a> {
         if failed.len() > rules.max_failures as usize {
             return failed.into_iter().next().map(Text::from);
         }
+        if let Some(why) = self.world.missing_images.get(&service.name).filter(|_| !self.is_rolling_back()) {
+            return Some(why.clone());
+        }
         // Known before anything stops.
         let is_first = self.new.is_empty() || !self.old.is_empty();
         self.world.hopeless.get(&service.name).filter(|_| is_first && self.new.len() < self.wanted.len()).cloned()
     }
 
+    /// A unit of a job that ended with an error after all of them had been well; nobody starts it again without being asked.
+    fn failed_job(&self) -> Option<Text> {
+        let unit = self.new.iter().find(|unit| self.rollout.wanted.job && matches!(unit.state, State::Failed(_)))?;
+        let State::Failed(why) = &unit.state else { return None };
+        Some(format!("{}: {why}", unit.id).into())
+    }
+
     fn fail(&mut self, why: Text) {
         let service = self.rollout.wanted.name.clone();
-        let may = self.rollout.previous.is_some() && self.rules().on_failure == OnFailure::Rollback;
+        let may = self.rollout.stage.is_changing()
+            && self.rollout.previous.is_some()
+            && self.rules().on_failure == OnFailure::Rollback;
         self.waits = format!("failed: {why}");
         let turn = if may && !self.is_rolling_back() { Turn::RollBack(why) } else { Turn::Stuck(why) };
         self.plan.turns.push((service, turn));
@@ -322,8 +346,9 @@ impl<'a> Planner<'a> {
     fn wait_for_good(&mut self) {
         let monitor = self.rules().monitor;
         let mut missing = 0;
+        let is_job = self.rollout.wanted.job;
         for unit in &self.new {
-            if !unit.is_good(monitor, self.world.now) {
+            if !self.is_good(unit, monitor) {
                 missing += 1;
                 if let State::Healthy(since) = unit.state {
                     wake(&mut self.plan.wake, since.saturating_add(Duration::from_secs(monitor)));
@@ -331,7 +356,12 @@ impl<'a> Planner<'a> {
             }
         }
         if missing > 0 && self.waits.is_empty() && !(self.rollout.stage.is_settled() && self.old.is_empty()) {
-            self.waits = format!("waits until {missing} of {} are healthy for {monitor} s", self.new.len());
+            let all = self.new.len();
+            self.waits = if is_job {
+                format!("waits until {missing} of {all} have ended without an error")
+            } else {
+                format!("waits until {missing} of {all} are healthy for {monitor} s")
+            };
         }
     }
 
@@ -359,12 +389,17 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Whether a unit is as it should be in the end: one of a job is once it is done.
+    fn is_good(&self, unit: &Unit, monitor: u64) -> bool {
+        if self.rollout.wanted.job { unit.state == State::Done } else { unit.is_good(monitor, self.world.now) }
+    }
+
     pub(crate) fn phase(self) -> Phase {
         let monitor = self.rules().monitor;
         Phase {
             service: self.rollout.wanted.name.clone(),
             wanted: self.wanted.len(),
-            good: self.new.iter().filter(|unit| unit.is_good(monitor, self.world.now)).count(),
+            good: self.new.iter().filter(|unit| self.is_good(unit, monitor)).count(),
             new: self.new.len(),
             old: self.old.len(),
             waits: if self.stack.paused { "paused".to_owned() } else { self.waits },

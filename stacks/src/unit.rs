@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use model::Text;
 
+use crate::service::Service;
+
 /// A unit of a service that the ledger has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
@@ -85,8 +87,19 @@ pub struct World {
     pub hopeless: BTreeMap<Text, Text>,
     /// Hosts, by uuid, that units leave since an operator wants them to.
     pub leaving: BTreeSet<Text>,
+    /// Hosts, by uuid, that get no more units, and on which what runs stays.
+    pub cordoned: BTreeSet<Text>,
+    /// Services whose images did not come to their hosts, and why.
+    pub missing_images: BTreeMap<Text, Text>,
     /// Whether the scheduler sees etcd and at least half of all hosts: only then a host counts as dead.
     pub sees_most: bool,
     /// The time.
     pub now: Duration,
+}
+
+impl World {
+    /// Whether a unit of a global service stays as it is although another revision is wanted: its host takes no new one.
+    pub fn keeps_as_it_is(&self, unit: &Unit, service: &Service) -> bool {
+        service.global && unit.digest != service.digest && self.cordoned.contains(&unit.host)
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{Map, Text};
 use proptest::prelude::*;
-use stacks::{Order, Rollout, Service, Stack, Stage, State, Step, Unit, Update, World, plan};
+use stacks::{Order, Rollout, Service, Stack, Stage, State, Step, Turn, Unit, Update, World, plan};
 
 const MONITOR: u64 = 10;
 
@@ -302,6 +302,111 @@ fn a_service_waits_for_the_end_of_a_job() {
     assert!(planned.to_string().contains("waits for job to be done"), "{planned}");
     world.units[0].state = State::Done;
     assert!(plan(&stack, &world).to_string().contains("shop-web-1"));
+}
+
+/// A global service with a unit on each of these hosts, whose uuids are as their names.
+fn global(hosts: &[&str]) -> (Stack, World) {
+    let mut wanted = service("old", 1, 1, Order::Auto);
+    wanted.global = true;
+    let mut world = World { sees_most: true, now: Duration::from_secs(1000), ..World::default() };
+    world.hosts.insert("web".into(), hosts.iter().copied().map(Text::from).collect());
+    for name in hosts {
+        let (id, index) = (format!("web-{name}").into(), Text::from(*name));
+        let (service, digest, made) = ("web".into(), wanted.digest.clone(), world.now);
+        world.units.push(Unit {
+            id,
+            service,
+            host: index.clone(),
+            index,
+            digest,
+            made,
+            state: State::Healthy(Duration::ZERO),
+        });
+    }
+    let mut stack = stack(wanted);
+    stack.services[0].stage = Stage::Steady;
+    (stack, world)
+}
+
+#[test]
+fn the_unit_of_a_dead_host_of_a_global_service_is_placed_nowhere_else() {
+    let (stack, mut world) = global(&["a", "b"]);
+    world.units[1].state = State::Lost(Duration::ZERO);
+    assert_eq!(plan(&stack, &world).steps, [Step::Evict { id: "web-b".into(), host: "b".into() }]);
+    world.units[1].state = State::Evicted;
+    world.hosts.insert("web".into(), ["a".into()].into());
+    assert!(plan(&stack, &world).is_empty());
+}
+
+#[test]
+fn the_unit_of_a_cordoned_host_of_a_global_service_stays_as_it_is() {
+    let (mut stack, mut world) = global(&["a", "b"]);
+    let wanted = Service { global: true, ..service("new", 1, 1, Order::Auto) };
+    stack.services[0].change(wanted.clone());
+    world.cordoned.insert("b".into());
+    assert!(world.keeps_as_it_is(&world.units[1], &wanted) && !world.keeps_as_it_is(&world.units[0], &wanted));
+    world.hosts.insert("web".into(), ["a".into()].into());
+    run(&mut stack, &mut world, &[], &[], |world, _| {
+        assert!(world.units.iter().any(|unit| *unit.id == *"web-b" && unit.is_healthy()));
+    });
+    assert_eq!(stack.services[0].stage, Stage::Steady);
+    // It follows when its host takes units again, and goes with the stack.
+    let removing = Stack { removing: true, ..stack.clone() };
+    assert!(plan(&removing, &world).steps.contains(&Step::Remove { id: "web-b".into() }));
+    world.cordoned.clear();
+    world.hosts.insert("web".into(), ["a".into(), "b".into()].into());
+    run(&mut stack, &mut world, &[], &[], |_, _| {});
+    assert!(world.units.iter().filter(|unit| unit.is_live()).all(|unit| unit.digest == wanted.digest));
+}
+
+#[test]
+fn what_is_pruned_stays_until_all_or_nothing_is_decided() {
+    let (mut stack, mut world) = running(1, 1, Order::Auto, true);
+    let other = Unit { id: "c-1".into(), service: "c".into(), ..world.units[0].clone() };
+    world.units.push(other);
+    stack.services[0].change(service("new", 1, 1, Order::Auto));
+    let removes = |stack: &Stack, world: &World| plan(stack, world).steps.contains(&Step::Remove { id: "c-1".into() });
+    (stack.prune, stack.atomic) = (true, false);
+    assert!(removes(&stack, &world));
+    stack.atomic = true;
+    assert!(!removes(&stack, &world));
+    stack.services[0].stage = Stage::Steady;
+    assert!(removes(&stack, &world));
+}
+
+#[test]
+fn a_job_is_done_when_it_has_ended_and_fails_whenever_it_fails() {
+    let job = Service { job: true, ..service("job", 1, 1, Order::Auto) };
+    let mut stack = stack(job);
+    let mut world = World { sees_most: true, ..World::default() };
+    let step = plan(&stack, &world).steps.remove(0);
+    act(&mut world, &stack.services[0].wanted.clone(), &step);
+    world.units[0].state = State::Healthy(Duration::ZERO);
+    // Longer than `monitor` and the deadline.
+    world.now = Duration::from_secs(4000);
+    let planned = plan(&stack, &world);
+    assert!(planned.is_empty() && planned.phases[0].good == 0, "{planned}");
+    assert_eq!(planned.phases[0].waits, "waits until 1 of 1 have ended without an error");
+    world.units[0].state = State::Done;
+    assert_eq!(plan(&stack, &world).turns, [("web".into(), Turn::Finished)]);
+    // Of a job that was well once, too.
+    stack.services[0].stage = Stage::Steady;
+    assert!(plan(&stack, &world).is_empty());
+    world.units[0].state = State::Failed("it ended with code 1".into());
+    let why = format!("{}: it ended with code 1", world.units[0].id);
+    assert_eq!(plan(&stack, &world).turns, [("web".into(), Turn::Stuck(why.into()))]);
+}
+
+#[test]
+fn images_that_do_not_come_end_an_update_and_no_other_one() {
+    let (mut stack, mut world) = running(2, 1, Order::Auto, true);
+    stack.services[0].change(service("new", 2, 1, Order::Auto));
+    world.missing_images.insert("web".into(), "it did not come".into());
+    let planned = plan(&stack, &world);
+    assert_eq!(planned.turns, [("web".into(), Turn::RollBack("it did not come".into()))]);
+    assert!(planned.steps.is_empty());
+    stack.services[0].turn(planned.turns[0].1.clone());
+    assert!(plan(&stack, &world).turns.iter().all(|(_, turn)| *turn == Turn::Finished));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::HttpBody as _;
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +12,7 @@ use model::Text;
 use serde::Serialize;
 use serde_json::Value;
 use stacks::{Difference, differences};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::api::app::App;
 use crate::api::body::json;
@@ -34,6 +35,9 @@ use crate::subject::Subject;
 
 /// Pause between two looks at a stack that a client waits for.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// After this time the client is told again what it knows: it takes a longer silence for the end of the scheduler.
+const TELL_AGAIN: Duration = Duration::from_mins(1);
 
 #[derive(Serialize)]
 struct Stacks {
@@ -198,6 +202,11 @@ pub(super) async fn remove(
         Ok(asked) => asked,
         Err(wrong) => return invalid(&app, &subject, &name, Refusal::from(wrong).into()),
     };
+    if !request.body().is_end_stream() {
+        let problem =
+            Invalid::new("", "found a body", "none: volumes=true, dry_run=true and detach=true are in the query");
+        return invalid(&app, &subject, &name, Refusal::from(problem).into());
+    }
     let text = Text::from(name.as_str());
     if asked.dry_run {
         let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
@@ -361,7 +370,12 @@ pub(super) fn wants_to_wait(request: &Request) -> bool {
 async fn followed(app: &App, name: &Text, progress: ProgressSender) -> Reply {
     let mut told: BTreeMap<Text, String> = BTreeMap::new();
     let mut last: Option<StackView> = None;
+    let mut again = Instant::now() + TELL_AGAIN;
     loop {
+        if Instant::now() >= again {
+            told.clear();
+            again = Instant::now() + TELL_AGAIN;
+        }
         let view = match app.starter.view_stack(name) {
             Ok(view) => view,
             Err(Refusal::NoStack(_)) => {

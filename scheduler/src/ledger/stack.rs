@@ -64,6 +64,9 @@ pub(crate) struct StackUnit {
     /// Since when, in ms since 1970.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) evicted_at: u64,
+    /// Whether it is a job that has ended without an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) done: bool,
 }
 
 impl StackRecord {

@@ -91,7 +91,8 @@ impl Starter {
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
     fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
-        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live() && !leaves(unit, world));
+        let stays = |unit: &&Unit| !leaves(unit, world) && !world.keeps_as_it_is(unit, &rollout.wanted);
+        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live()).filter(stays);
         let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
         let request = any_unit(&stack.name, &rollout.wanted, subject);
         if let Ok(Ok(fitting)) = request.map(|request| self.placer().fitting_hosts(&request, world.now)) {

@@ -166,22 +166,29 @@ impl Starter {
             // Another scheduler was asked about it, and keeps it since.
             return None;
         }
+        self.with_stack(name, |memory| memory.missing_images(&record.stack));
         let mut memory = self.memory_of(name);
         let Seen { record, world, plan } = self.see(record, &mut memory, Duration::ZERO);
         self.remember(name, memory);
+        if let Err(why) = self.placer().note_done(&record.stack, &world, self.clock()).await {
+            warn!(stack = %name, %why, "that jobs are done is not stored");
+            return Some(HALTED);
+        }
         if !plan.turns.is_empty() {
             for (service, turn) in &plan.turns {
                 info!(stack = %name, %service, turn = %turn_words(turn), "a service is further");
             }
-            if let Err(why) = self.placer().turn_stack(name, &plan.turns, self.clock()).await {
+            if let Err(why) = self.placer().turn_stack(&record.stack, &plan.turns, self.clock()).await {
                 warn!(stack = %name, %why, "what was decided is not stored");
                 return Some(HALTED);
             }
             self.with_stack(name, |memory| {
                 for (service, turn) in &plan.turns {
                     // Its next plan begins without what failed in this one.
-                    if matches!(turn, Turn::RollBack(_)) {
-                        memory.forgive(service);
+                    match turn {
+                        Turn::RollBack(_) => memory.forgive(service),
+                        Turn::Stuck(_) => memory.forget_images(service),
+                        Turn::Finished | Turn::Unconfirmed => {}
                     }
                 }
             });
@@ -264,9 +271,11 @@ impl Starter {
         let sees = self.placer().outdated().is_none();
         let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
         let mut world = self.placer().with_any(now, |book| look.world(book, stack, memory));
-        world.leaving = leaving(&inventory);
+        world.leaving = in_state(&inventory, "deactivating");
+        world.cordoned = in_state(&inventory, "inactive");
         let subject = record.subject();
         let own = memory.stacks.entry(stack.name.clone()).or_default();
+        world.missing_images = own.missing_images(stack);
         let known = own.room.take().filter(|(at, _)| now.saturating_sub(*at) < room_time);
         let (at, room) = known.unwrap_or_else(|| (now, self.look_for_room(stack, &subject, &world, &mut own.hopeless)));
         world.hosts.clone_from(&room.hosts);
@@ -321,6 +330,10 @@ impl Starter {
             match (step, rollout) {
                 (Step::Place { service: _, index, id }, Some(rollout)) => {
                     let host = place_of(&rollout.wanted, &index, world, &inventory);
+                    if rollout.wanted.global && host.is_none() {
+                        // It is on its own host or nowhere.
+                        continue;
+                    }
                     let (stack, service, subject) = (stack.name.clone(), rollout.wanted.clone(), subject.clone());
                     let settled = is_settled;
                     self.begin_placing(Placing { stack, service, index, id, host, subject, brought, settled });
@@ -379,7 +392,7 @@ impl Starter {
             self.with_stack(&stack.name, |memory| (memory.images.get(&key).cloned(), memory.brought.clone()));
         match known {
             Some(Images::There) => return true,
-            Some(Images::Coming) => return false,
+            Some(Images::Coming | Images::Missing(_)) => return false,
             None => {}
         }
         let beside = world.fits_beside.contains(&service.name);
@@ -387,34 +400,30 @@ impl Starter {
         self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
         let (starter, name, service, stop) = (self.clone(), stack.name.clone(), service.clone(), stop.clone());
         self.spawn(async move {
-            let brought = starter.bring_images(&rehearsal, &brought, &stop).await;
-            match brought {
-                Ok(()) => {
-                    starter.with_stack(&name, |memory| memory.images.insert(key, Images::There));
-                }
+            let images = match starter.bring_images(&rehearsal, &brought, &stop).await {
+                Ok(()) => Images::There,
                 // The next process has them pulled.
                 Err(_) if stop.is_cancelled() => return,
                 Err(why) => {
                     warn!(stack = %name, service = %service.name, %why, "its images are not there");
-                    let turn = [(service.name.clone(), Turn::RollBack(why.into()))];
-                    starter.with_stack(&name, |memory| memory.forgive(&service.name));
-                    if let Err(why) = starter.placer().turn_stack(&name, &turn, starter.clock()).await {
-                        warn!(stack = %name, %why, "what was decided is not stored");
-                    }
+                    Images::Missing(why.into())
                 }
-            }
+            };
+            // Something else may be wanted meanwhile: what follows is the next plan's to say.
+            starter.with_stack(&name, |memory| memory.images.insert(key, images));
             starter.touch_stack(&name);
         });
         false
     }
 }
 
-/// The hosts, by uuid, that are drained, in the predecessor's word. One that says so of itself has its own units leave.
-fn leaving(inventory: &Inventory) -> BTreeSet<Text> {
+/// The hosts, by uuid, in a state, in the predecessor's word: those that are drained are `deactivating`, those that are cordoned
+/// `inactive`. One that says so of itself has its own units leave.
+fn in_state(inventory: &Inventory, state: &str) -> BTreeSet<Text> {
     let hosts = inventory.hosts();
     let count = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
-    let is_drained = |facts: &&Facts| &*facts.state == "deactivating";
-    (0..count).map(|host| hosts.facts(host)).filter(is_drained).map(|facts| facts.uuid.clone()).collect()
+    let is_so = |facts: &&Facts| &*facts.state == state;
+    (0..count).map(|host| hosts.facts(host)).filter(is_so).map(|facts| facts.uuid.clone()).collect()
 }
 
 /// Whether hosts of the same layout are in the same states: units leave one that is drained, and count as lost on one that is silent.

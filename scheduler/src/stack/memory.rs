@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Text;
+use stacks::Stack;
 
 use crate::stack::counts::UnitCounts;
 use crate::start::credentials::RequestCredentials;
@@ -99,6 +100,8 @@ pub(crate) struct Retry {
 pub(crate) enum Images {
     Coming,
     There,
+    /// They did not come.
+    Missing(Text),
 }
 
 impl Retry {
@@ -121,8 +124,26 @@ impl StackMemory {
     pub(crate) fn forgive(&mut self, service: &str) {
         self.failed.retain(|_, unit| *unit.service != *service);
         self.retries.retain(|(own, _), _| **own != *service);
-        self.images.retain(|(own, _), _| **own != *service);
+        self.forget_images(service);
         self.hopeless.remove(service);
+    }
+
+    /// Has the images of a service pulled again, should they be needed.
+    pub(crate) fn forget_images(&mut self, service: &str) {
+        self.images.retain(|(own, _), _| **own != *service);
+    }
+
+    /// The services of a stack whose images did not come, and why; what is known of other revisions is forgotten.
+    pub(crate) fn missing_images(&mut self, stack: &Stack) -> BTreeMap<Text, Text> {
+        let is_wanted = |name: &Text, digest: &Text| {
+            stack.services.iter().any(|one| one.wanted.name == *name && one.wanted.digest == *digest)
+        };
+        self.images.retain(|(name, digest), _| is_wanted(name, digest));
+        let missing = self.images.iter().filter_map(|((name, _), images)| match images {
+            Images::Missing(why) => Some((name.clone(), why.clone())),
+            Images::Coming | Images::There => None,
+        });
+        missing.collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::Text;
-use stacks::{Rollout, Service, Stack, Stage, Turn};
+use stacks::{Rollout, Service, Stack, Stage, State, Turn, World};
 
 use crate::clock::Clock;
 use crate::ledger::draft::TakeOver;
@@ -19,6 +19,9 @@ use crate::subject::Subject;
 
 /// The outcome of a revision that is there.
 pub(super) const DONE: &str = "done";
+
+/// What the outcome of one begins with that failed, and whose services are what they were before.
+const ROLLED_BACK: &str = "rolled back: ";
 
 /// The outcome of one that a person has to confirm.
 const UNCONFIRMED: &str = "waits for confirm or rollback";
@@ -127,9 +130,11 @@ impl Placer {
                 older.clone().find(|revision| revision.revision == to)
             } else {
                 let others = || older.clone().skip(1).filter(|other| !same_services(&other.services, &now));
-                // What had to be rolled back is nothing to go back to, unless there is nothing else.
                 let worked = |other: &&StackRevision| [DONE, UNCONFIRMED].contains(&&*other.outcome);
-                others().find(worked).or_else(|| others().next())
+                // One that was not seen to its end may be good; what had to be rolled back is nothing to go back to.
+                let failed =
+                    |other: &&StackRevision| [ROLLED_BACK, UNDONE].iter().any(|start| other.outcome.starts_with(start));
+                others().find(worked).or_else(|| others().find(|other| !failed(other)))
             };
             let found = found.ok_or_else(|| {
                 let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();
@@ -209,16 +214,39 @@ impl Placer {
         Ok(self.stack(name, clock.now())?.0.stack.revision)
     }
 
-    /// Stores what a plan decided about services.
+    /// Stores what a plan of the stack as it was `seen` decided about services. Nothing follows if another revision is wanted since.
     ///
     /// # Errors
     ///
     /// Fails if it cannot be stored, or another scheduler has the stack.
-    pub(super) async fn turn_stack(&self, name: &str, turns: &[(Text, Turn)], clock: Clock) -> Result<(), Refusal> {
-        let stack_id = stack_id(name);
-        let changed = self.with_any(clock.now(), |book| book.change_stack(name, |record| take_turns(record, turns)));
-        changed.ok_or_else(|| Refusal::NoStack(name.into()))?;
+    pub(super) async fn turn_stack(&self, seen: &Stack, turns: &[(Text, Turn)], clock: Clock) -> Result<(), Refusal> {
+        let stack_id = stack_id(&seen.name);
+        let changed = self.with_any(clock.now(), |book| {
+            let is_other = book.stack(&seen.name).is_some_and(|record| record.stack != *seen);
+            if is_other {
+                Some(())
+            } else {
+                book.change_stack(&seen.name, |record| take_turns(record, turns)).map(drop)
+            }
+        });
+        changed.ok_or_else(|| Refusal::NoStack(seen.name.clone()))?;
         self.settled(&stack_id).await
+    }
+
+    /// Notes that jobs of a stack are done, which they stay whatever becomes of their containers and hosts.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be stored.
+    pub(super) async fn note_done(&self, stack: &Stack, world: &World, clock: Clock) -> Result<(), Refusal> {
+        let is_job = |name: &Text| stack.services.iter().any(|one| one.wanted.job && one.wanted.name == *name);
+        let done = world.units.iter().filter(|unit| unit.state == State::Done && is_job(&unit.service));
+        let noted: Vec<&Text> =
+            self.with_any(clock.now(), |book| done.map(|unit| &unit.id).filter(|id| book.note_done(id)).collect());
+        for id in noted {
+            self.settled(id).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a stack of which nothing is left.
@@ -356,6 +384,12 @@ fn undo_all(record: &mut StackRecord, why: &str) {
     };
     let was_there = |name: &Text| good.iter().any(|service| service.name == *name);
     record.stack.services.retain(|rollout| was_there(&rollout.wanted.name));
+    // What was to be pruned stays: its units are there until all else is done.
+    for service in good {
+        if record.stack.services.iter().all(|rollout| rollout.wanted.name != service.name) {
+            record.stack.services.push(Rollout { stage: Stage::Steady, ..Rollout::new(service) });
+        }
+    }
     record.stack.prune = true;
 }
 
@@ -371,7 +405,7 @@ fn note_outcome(record: &mut StackRecord) {
             }
             Stage::Stuck(why) => outcome = Some(format!("stuck: {service}: {why}")),
             Stage::RolledBack(why) if outcome.as_deref().is_some_and(|text| !text.starts_with("stuck")) => {
-                outcome = Some(format!("rolled back: {service}: {why}"));
+                outcome = Some(format!("{ROLLED_BACK}{service}: {why}"));
             }
             Stage::Unconfirmed if outcome.as_deref() == Some(DONE) => {
                 outcome = Some(UNCONFIRMED.to_owned());
@@ -411,6 +445,20 @@ mod tests {
 
     fn outcome(record: &StackRecord) -> &str {
         &record.history.last().unwrap().outcome
+    }
+
+    #[test]
+    fn what_was_to_be_pruned_is_there_again_when_all_goes_back() {
+        let mut first = next(None, &[("a", "1"), ("c", "1")], true);
+        finish(&mut first);
+        let pruning = (true, true);
+        let second = services(&[("a", "2"), ("d", "1")]);
+        let mut second = changed(Some(&first), (&"shop".into(), second), pruning, &Subject::own(), NOW);
+        take_turns(&mut second, &[("d".into(), Turn::RollBack("it does not start".into()))]);
+        let mut names: Vec<_> = second.stack.services.iter().map(|one| (&*one.wanted.name, &one.stage)).collect();
+        names.sort_by_key(|(name, _)| *name);
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(names[0].0 == "a" && names[1] == ("c", &Stage::Steady), "{names:?}");
     }
 
     #[test]

@@ -111,6 +111,9 @@ impl Look<'_> {
             Stage::Kept => return State::Kept,
             _ => {}
         }
+        if unit.done {
+            return State::Done;
+        }
         if !is_there {
             return State::Lost(*memory.gone.entry(replica.host.clone()).or_insert(self.now));
         }

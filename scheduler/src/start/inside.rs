@@ -327,6 +327,7 @@ mod tests {
             digest: "d".into(),
             evicted: false,
             evicted_at: 0,
+            done: false,
         };
         let of_stack = Record { unit: Some(unit), ..plain.clone() };
         for (name, is_plain, is_unit) in [

@@ -99,6 +99,19 @@ impl Book {
         }
     }
 
+    /// Notes that a unit is a job that has ended without an error; returns whether that is news.
+    pub(crate) fn note_done(&mut self, id: &str) -> bool {
+        if self.is_foreign(id) {
+            return false;
+        }
+        let Some(unit) = self.records.get_mut(id).and_then(|record| record.unit.as_mut()) else { return false };
+        if std::mem::replace(&mut unit.done, true) {
+            return false;
+        }
+        self.note_change(id);
+        true
+    }
+
     /// What is evicted according to etcd, and by which placement.
     pub(crate) fn evictions(&self) -> BTreeMap<Eviction, Text> {
         let Some(mirror) = &self.mirror else { return BTreeMap::new() };
@@ -172,6 +185,7 @@ mod tests {
             digest: "d".into(),
             evicted: false,
             evicted_at: 0,
+            done: false,
         };
         let stored =
             serde_json::json!({ "id": "web", "made": 1, "unplaced": 0, "asked": { "image": "i" }, "units": [] });
