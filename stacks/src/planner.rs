@@ -40,7 +40,7 @@ impl<'a> Planner<'a> {
             *load.entry(&unit.host).or_default() += 1;
         }
         let live = own.iter().copied().filter(|unit| unit.is_live());
-        let stays = |unit: &&Unit| unit.digest == rollout.wanted.digest && !world.leaving.contains(&unit.host);
+        let stays = |unit: &&Unit| unit.digest == rollout.wanted.digest && !world.has_to_leave(unit);
         let (new, old): (Vec<_>, Vec<_>) = live.partition(stays);
         let kept = own.into_iter().filter(|unit| unit.state == State::Kept).collect();
         let waits = String::new();
@@ -64,7 +64,7 @@ impl<'a> Planner<'a> {
         let mut used: Vec<(bool, bool, usize, usize, Text)> = Vec::new();
         for unit in self.new.iter().chain(&self.old) {
             // Unhealthy ones go first, then the wrong revision, then the fullest host, then the highest index.
-            let is_wrong = unit.digest != service.digest || self.world.leaving.contains(&unit.host);
+            let is_wrong = unit.digest != service.digest || self.world.has_to_leave(unit);
             let load = self.load.get(&unit.host).copied().unwrap_or_default();
             used.push((!unit.is_healthy(), is_wrong, load, number(&unit.index), unit.index.clone()));
         }
@@ -115,8 +115,13 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if let Some(waits) = self.dependency() {
-            self.waits = waits;
+        if let Some((name, waits)) = self.dependency() {
+            let is_stuck = |other: &&Rollout| other.wanted.name == name && matches!(other.stage, Stage::Stuck(_));
+            if self.stack.services.iter().any(|other| is_stuck(&other)) && self.rollout.stage.is_changing() {
+                self.fail(format!("{waits}, which is stuck").into());
+            } else {
+                self.waits = waits;
+            }
             return;
         }
         if self.old.is_empty() {
@@ -160,6 +165,11 @@ impl<'a> Planner<'a> {
         let rules = self.rules();
         let service = &self.rollout.wanted;
         let mut failed = Vec::new();
+        let (asked, plan) = (self.rollout.asked, &mut *self.plan);
+        for unit in self.new.extract_if(.., |unit| matches!(unit.state, State::Failed(_)) && unit.made < asked) {
+            // What a person asks for once more is tried once more.
+            plan.steps.push(Step::Remove { id: unit.id.clone() });
+        }
         for unit in &self.new {
             let due = unit.made.saturating_add(Duration::from_secs(rules.deadline));
             match &unit.state {
@@ -201,7 +211,7 @@ impl<'a> Planner<'a> {
     }
 
     /// What other service this one waits for before it begins.
-    fn dependency(&self) -> Option<String> {
+    fn dependency(&self) -> Option<(Text, String)> {
         if !self.new.is_empty() || !self.old.is_empty() {
             return None;
         }
@@ -217,7 +227,12 @@ impl<'a> Planner<'a> {
             !other.wanted.global && self.world.units.iter().filter(up).count() < other.wanted.scale as usize
         };
         let until = |name: &Text| if self.rollout.wanted.after_end.contains(name) { " to be done" } else { "" };
-        self.rollout.wanted.after.iter().find(waits).map(|name| format!("waits for {name}{}", until(name)))
+        self.rollout
+            .wanted
+            .after
+            .iter()
+            .find(waits)
+            .map(|name| (name.clone(), format!("waits for {name}{}", until(name))))
     }
 
     /// There is nothing to replace: what is missing is placed, what is too much goes.
@@ -309,6 +324,8 @@ impl<'a> Planner<'a> {
         let service = &self.rollout.wanted;
         let has = |units: &[&Unit], index: &Text| units.iter().any(|unit| unit.index == *index);
         let mut missing: Vec<Text> = self.wanted.iter().filter(|index| !has(&self.new, index)).cloned().collect();
+        // On the host of a global service the old one goes first.
+        missing.retain(|index| !service.global || !(has(&self.old, index) || self.is_ending(index)));
         missing.sort_by_key(|index| has(&self.old, index));
         for index in missing.into_iter().take(most) {
             let kept = self.kept.iter().find(|unit| unit.index == index && unit.digest == service.digest);
@@ -323,6 +340,13 @@ impl<'a> Planner<'a> {
                 self.waits = format!("{} of {} there", self.new.len(), self.wanted.len());
             }
         }
+    }
+
+    /// Whether the unit of a global service that is to be replaced has not ended yet: its host has no room for the next one.
+    fn is_ending(&self, index: &Text) -> bool {
+        let service = &self.rollout.wanted;
+        let is_so = |unit: &Unit| unit.service == service.name && unit.index == *index && unit.state == State::Removing;
+        service.global && self.world.units.iter().any(is_so)
     }
 
     /// An id that no unit has.
@@ -375,6 +399,10 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(&mut self) {
+        if self.wanted.iter().any(|index| self.is_ending(index)) {
+            self.waits = "waits until old units have ended".into();
+            return;
+        }
         let confirm = self.rules().confirm && !self.kept.is_empty();
         let name = self.rollout.wanted.name.clone();
         match &self.rollout.stage {

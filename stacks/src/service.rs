@@ -1,5 +1,7 @@
 //! What should run: the services of a stack, and how far each is on its way to a revision.
 
+use std::time::Duration;
+
 use model::hex;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
@@ -188,12 +190,15 @@ pub struct Rollout {
     pub previous: Option<Service>,
     /// How far it is.
     pub stage: Stage,
+    /// When a person asked once more for what had failed, since 1970.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub asked: Duration,
 }
 
 impl Rollout {
     /// A service that begins.
     pub fn new(wanted: Service) -> Self {
-        Self { wanted, previous: None, stage: Stage::Updating }
+        Self { wanted, previous: None, stage: Stage::Updating, asked: Duration::ZERO }
     }
 
     /// Another revision is wanted. What a failed update left behind is not what there is to go back to.

@@ -98,6 +98,11 @@ pub struct World {
 }
 
 impl World {
+    /// Whether a unit is to run on another host; a job that is done is nowhere.
+    pub fn has_to_leave(&self, unit: &Unit) -> bool {
+        unit.state != State::Done && self.leaving.contains(&unit.host)
+    }
+
     /// Whether a unit of a global service stays as it is although another revision is wanted: its host takes no new one.
     pub fn keeps_as_it_is(&self, unit: &Unit, service: &Service) -> bool {
         service.global && unit.digest != service.digest && self.cordoned.contains(&unit.host)

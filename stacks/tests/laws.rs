@@ -398,6 +398,70 @@ fn a_job_is_done_when_it_has_ended_and_fails_whenever_it_fails() {
 }
 
 #[test]
+fn what_failed_is_tried_once_more_when_a_person_asks_once_more() {
+    let job = Service { job: true, ..service("job", 1, 1, Order::Auto) };
+    let mut stack = stack(job);
+    let mut world = World { sees_most: true, now: Duration::from_secs(50), ..World::default() };
+    let step = plan(&stack, &world).steps.remove(0);
+    act(&mut world, &stack.services[0].wanted.clone(), &step);
+    world.units[0].state = State::Failed("it ended with code 1".into());
+    assert!(matches!(&plan(&stack, &world).turns[..], [(_, Turn::Stuck(_))]));
+    stack.services[0].asked = Duration::from_mins(1);
+    let planned = plan(&stack, &world);
+    assert_eq!((planned.turns.len(), &planned.steps[0]), (0, &Step::Remove { id: world.units[0].id.clone() }));
+    // What fails after that fails.
+    world.units[0].made = Duration::from_secs(61);
+    assert!(matches!(&plan(&stack, &world).turns[..], [(_, Turn::Stuck(_))]));
+}
+
+#[test]
+fn who_waits_for_what_is_stuck_is_stuck() {
+    let request = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+    let job = request(serde_json::json!({ "service": "job", "image": "job", "job": true }));
+    let ended = serde_json::json!({ "service": "job", "condition": "service_completed_successfully" });
+    let web = request(serde_json::json!({ "service": "web", "image": "web", "depends_on": [ended] }));
+    let services = vec![Rollout { stage: Stage::Stuck("code 1".into()), ..Rollout::new(job) }, Rollout::new(web)];
+    let stack = Stack { name: "shop".into(), services, ..Stack::default() };
+    let turn = Turn::Stuck("waits for job to be done, which is stuck".into());
+    assert_eq!(plan(&stack, &World::default()).turns, [("web".into(), turn)]);
+}
+
+#[test]
+fn a_job_that_is_done_leaves_no_host() {
+    let mut stack = stack(Service { job: true, ..service("job", 1, 1, Order::Auto) });
+    let mut world = World { sees_most: true, ..World::default() };
+    let step = plan(&stack, &world).steps.remove(0);
+    act(&mut world, &stack.services[0].wanted.clone(), &step);
+    stack.services[0].stage = Stage::Steady;
+    world.leaving.insert(world.units[0].host.clone());
+    world.units[0].state = State::Done;
+    assert!(plan(&stack, &world).is_empty());
+}
+
+#[test]
+fn units_of_a_global_service_are_replaced_one_after_the_other_on_their_hosts() {
+    let (mut stack, mut world) = global(&["a", "b"]);
+    let wanted = Service { global: true, ..service("new", 1, 1, Order::Auto) };
+    stack.services[0].change(wanted.clone());
+    let planned = plan(&stack, &world);
+    let [Step::StopKept { id }] = &planned.steps[..] else { panic!("{planned}") };
+    // The host has no room for the next one before this one has ended.
+    set(&mut world, id, State::Removing);
+    let planned = plan(&stack, &world);
+    assert!(planned.is_empty() && !planned.phases[0].waits.is_empty(), "{planned}");
+    let index = world.units.iter().find(|unit| unit.id == *id).unwrap().index.clone();
+    set(&mut world, id, State::Kept);
+    let planned = plan(&stack, &world);
+    let placed = matches!(&planned.steps[..], [Step::Place { index: at, .. }] if *at == index);
+    assert!(placed, "{planned}");
+    // When its host no longer fits, nothing is said to be done before it has ended.
+    for unit in &mut world.units {
+        unit.state = State::Removing;
+    }
+    assert!(plan(&stack, &world).is_empty());
+}
+
+#[test]
 fn images_that_do_not_come_end_an_update_and_no_other_one() {
     let (mut stack, mut world) = running(2, 1, Order::Auto, true);
     stack.services[0].change(service("new", 2, 1, Order::Auto));

@@ -222,7 +222,8 @@ fn a_stack_that_others_wrote_is_reported_and_never_begun() {
     scheduler.ready();
     let address = scheduler.address();
     let ask = |address: SocketAddr, method: &'static str, path: &str, body: &Value| {
-        http::Request::new(method, path).content(body.to_string()).within(seconds(60)).ask(address)
+        let request = http::Request::new(method, path).within(seconds(60));
+        if body.is_null() { request.ask(address) } else { request.content(body.to_string()).ask(address) }
     };
     let shop = json!({ "services": [{ "service": "web", "image": "any", "count": 1 }] });
     let put = ask(address, "PUT", "/v1/stacks/shop", &shop);

@@ -72,7 +72,15 @@ impl Record {
     /// Whether nothing of it is left that was promised.
     pub(crate) fn is_over(&self) -> bool {
         let mut members = self.replicas.iter().flat_map(|replica| &replica.members);
-        self.stack.is_none() && !self.is_at_work() && members.all(|held| held.state == PromiseState::Over)
+        self.stack.is_none()
+            && !self.is_done()
+            && !self.is_at_work()
+            && members.all(|held| held.state == PromiseState::Over)
+    }
+
+    /// Whether it is a job that is done, which it stays without its container.
+    pub(crate) fn is_done(&self) -> bool {
+        self.unit.as_ref().is_some_and(|unit| unit.done)
     }
 
     /// Whether the scheduler works on one of the units.

@@ -66,7 +66,7 @@ impl Placer {
     pub(crate) fn started(&self, all: bool, now: Duration) -> BTreeMap<Text, Vec<StartedUnit>> {
         self.with_any(now, |book| {
             let mut by_host: BTreeMap<Text, Vec<_>> = BTreeMap::new();
-            for (id, record) in book.records() {
+            for (id, record) in book.records().filter(|(_, record)| !record.is_done()) {
                 let ours = !book.is_foreign(id);
                 let started = record
                     .replicas
@@ -202,7 +202,8 @@ impl Placer {
     /// Ends a unit whose containers its engine no longer has, unless it changed since.
     pub(crate) fn gone(&self, id: &str, at: usize, containers: &[Text], now: Duration) {
         self.with_any(now, |book| {
-            let same = book.record(id).and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
+            let record = book.record(id).filter(|record| !record.is_done());
+            let same = record.and_then(|record| record.replicas.get(at)).is_some_and(|replica| {
                 let own = replica.members.iter().filter_map(|held| held.container.as_ref());
                 matches!(replica.stage, Stage::Started | Stage::Kept) && own.eq(containers)
             });
@@ -216,6 +217,7 @@ impl Placer {
     /// Marks all that the scheduler started of a placement for removal; gives back at once what it did not.
     pub(crate) fn begin_release(&self, id: &str, now: Duration) -> Result<Placement, Refusal> {
         self.with(now, |book| {
+            book.forget_done(id);
             let Some(record) = book.record(id) else { return Err(Refusal::Unknown(id.into())) };
             let ours = |replica: &Replica| replica.stage != Stage::Reserved;
             let at: Vec<usize> =

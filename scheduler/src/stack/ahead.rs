@@ -13,6 +13,7 @@ use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
 use crate::stack::memory::Room;
 use crate::stack::unit::{UnitRequest, any_unit, is_pinned};
+use crate::stack::world::is_gone;
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
 use crate::start::pull_ahead::{ImageOutcome, WantedImage};
@@ -91,9 +92,12 @@ impl Starter {
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
     fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
-        let stays = |unit: &&Unit| !leaves(unit, world) && !world.keeps_as_it_is(unit, &rollout.wanted);
-        let there = world.units.iter().filter(|unit| unit.service == *name && unit.is_live()).filter(stays);
-        let mut hosts: BTreeSet<Text> = there.map(|unit| unit.index.clone()).collect();
+        let stays = |unit: &&Unit| !world.has_to_leave(unit) && !world.keeps_as_it_is(unit, &rollout.wanted);
+        let inventory = self.placer().inventory();
+        // The host of one that ends has it back only then.
+        let ends = |unit: &Unit| unit.state == State::Removing && !is_gone(&inventory, &unit.host);
+        let own = world.units.iter().filter(|unit| unit.service == *name && (unit.is_live() || ends(unit)));
+        let mut hosts: BTreeSet<Text> = own.filter(stays).map(|unit| unit.index.clone()).collect();
         let request = any_unit(&stack.name, &rollout.wanted, subject);
         if let Ok(Ok(fitting)) = request.map(|request| self.placer().fitting_hosts(&request, world.now)) {
             hosts.extend(fitting);
@@ -210,7 +214,7 @@ impl Starter {
 
 /// Whether a unit is to leave its host.
 fn leaves(unit: &Unit, world: &World) -> bool {
-    unit.is_live() && world.leaving.contains(&unit.host)
+    unit.is_live() && world.has_to_leave(unit)
 }
 
 /// Whether fewer units of the wanted revision are there than are wanted.

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::ledger::draft::TakeOver;
 use crate::ledger::stack::{StackRecord, stack_id};
 use crate::lock::lock;
 use crate::place::hosts::{Facts, HostTable};
@@ -165,6 +166,11 @@ impl Starter {
         if is_foreign {
             // Another scheduler was asked about it, and keeps it since.
             return None;
+        }
+        for id in self.placer().with_any(self.clock().now(), |book| book.foreign_jobs(&record.stack)) {
+            if let Err(why) = self.placer().own(&id, TakeOver::Idle, self.clock()).await {
+                warn!(stack = %name, unit = %id, %why, "another scheduler keeps this job");
+            }
         }
         self.with_stack(name, |memory| memory.missing_images(&record.stack));
         let mut memory = self.memory_of(name);

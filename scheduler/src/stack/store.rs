@@ -321,8 +321,11 @@ pub(crate) fn changed(
                 let mut rollout = old.swap_remove(at);
                 rollout.change(service.clone());
                 // What a person asks for once more is tried once more.
-                if matches!(rollout.stage, Stage::Stuck(_)) {
-                    rollout.stage = Stage::Updating;
+                match rollout.stage {
+                    Stage::Stuck(_) => (rollout.stage, rollout.asked) = (Stage::Updating, now),
+                    // It is wanted as it is.
+                    Stage::RolledBack(_) => rollout.stage = Stage::Steady,
+                    _ => {}
                 }
                 rollout
             }
@@ -343,6 +346,7 @@ pub(crate) fn changed(
         };
         let mut record = StackRecord { stack, history, answers };
         record.add(revision);
+        note_outcome(&mut record);
         return record;
     }
     if let Some(last) = history.last_mut() {
@@ -459,6 +463,19 @@ mod tests {
         names.sort_by_key(|(name, _)| *name);
         assert_eq!(names.len(), 2, "{names:?}");
         assert!(names[0].0 == "a" && names[1] == ("c", &Stage::Steady), "{names:?}");
+    }
+
+    #[test]
+    fn what_was_rolled_back_and_is_wanted_as_it_is_is_done() {
+        let mut first = next(None, &[("web", "1")], false);
+        finish(&mut first);
+        let mut second = next(Some(&first), &[("web", "2")], false);
+        take_turns(&mut second, &[("web".into(), Turn::RollBack("it does not start".into()))]);
+        finish(&mut second);
+        assert_eq!(outcome(&second), "rolled back: web: it does not start");
+        let third = next(Some(&second), &[("web", "1")], false);
+        assert_eq!((third.stack.revision, outcome(&third)), (3, DONE));
+        assert_eq!(third.stack.services[0].stage, Stage::Steady);
     }
 
     #[test]

@@ -112,6 +112,22 @@ impl Book {
         true
     }
 
+    /// A job that is done is to be removed: then it is over without its container, as all others are.
+    pub(crate) fn forget_done(&mut self, id: &str) {
+        let foreign = self.is_foreign(id);
+        if let Some(unit) = self.records.get_mut(id).filter(|_| !foreign).and_then(|record| record.unit.as_mut()) {
+            unit.done = false;
+        }
+    }
+
+    /// The units of jobs of a stack that another scheduler has, which alone hears how they end, and may give them away.
+    pub(crate) fn foreign_jobs(&self, stack: &stacks::Stack) -> Vec<Text> {
+        let is_job = |name: &Text| stack.services.iter().any(|one| one.wanted.job && one.wanted.name == *name);
+        let units = self.units_of_stack(&stack.name).filter(|(id, record)| self.is_foreign(id) && !record.is_at_work());
+        let of_job = |record: &Record| record.unit.as_ref().is_some_and(|unit| is_job(&unit.service));
+        units.filter(|(_, record)| of_job(record)).map(|(id, _)| id.clone()).collect()
+    }
+
     /// What is evicted according to etcd, and by which placement.
     pub(crate) fn evictions(&self) -> BTreeMap<Eviction, Text> {
         let Some(mirror) = &self.mirror else { return BTreeMap::new() };
