@@ -121,6 +121,7 @@ fn an_emptied_etcd_gets_back_what_was_in_it_and_nothing_is_started_twice() {
 
 #[test]
 fn a_ledger_on_disk_is_backed_up_while_its_scheduler_runs_and_restored_when_it_does_not() {
+    let _processors = Exclusive::processors();
     let Some(mut engines) = Engines::start(1, 10) else { return };
     engines.mend();
     let (state, file) = (engines.files.path("state"), engines.files.path("backup"));

@@ -248,6 +248,22 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_is_done_stays_without_its_container_until_it_is_removed() {
+        for is_done in [false, true] {
+            let mut book = book();
+            book.enter("web".into(), unit());
+            written(&mut book, 2, FIRST);
+            assert!(!is_done || book.note_done("web") && !book.note_done("web"));
+            book.vacate("web", 0);
+            book.settle_in("web", 0, None);
+            assert_eq!(book.record("web").is_some(), is_done, "its container is gone");
+            book.forget_done("web");
+            book.settle_in("web", 0, None);
+            assert!(book.record("web").is_none(), "it was removed");
+        }
+    }
+
+    #[test]
     fn a_unit_whose_host_does_not_come_back_is_forgotten_at_last() {
         let mut book = book();
         book.enter("web".into(), unit());
