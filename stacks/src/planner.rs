@@ -1,6 +1,6 @@
 //! The plan of one service: its batches, what has failed, and what is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Text;
@@ -166,7 +166,7 @@ impl<'a> Planner<'a> {
         let service = &self.rollout.wanted;
         let mut failed = Vec::new();
         let (asked, plan) = (self.rollout.asked, &mut *self.plan);
-        for unit in self.new.extract_if(.., |unit| matches!(unit.state, State::Failed(_)) && unit.made < asked) {
+        for unit in self.new.extract_if(.., |unit| matches!(unit.state, State::Failed(_)) && unit.placed < asked) {
             // What a person asks for once more is tried once more.
             plan.steps.push(Step::Remove { id: unit.id.clone() });
         }
@@ -224,7 +224,12 @@ impl<'a> Planner<'a> {
                 let is_up = if has_to_end { unit.state == State::Done } else { unit.is_healthy() };
                 unit.service == **name && is_up
             };
-            !other.wanted.global && self.world.units.iter().filter(up).count() < other.wanted.scale as usize
+            let wanted = if other.wanted.global {
+                self.world.hosts.get(*name).map_or(0, BTreeSet::len)
+            } else {
+                other.wanted.scale as usize
+            };
+            self.world.units.iter().filter(up).count() < wanted
         };
         let until = |name: &Text| if self.rollout.wanted.after_end.contains(name) { " to be done" } else { "" };
         self.rollout

@@ -20,8 +20,10 @@ pub struct Unit {
     pub digest: Text,
     /// The host, by uuid.
     pub host: Text,
-    /// When it was created.
+    /// When it was created, as far as the scheduler that has the stack knows.
     pub made: Duration,
+    /// When it was placed, as the ledger says.
+    pub placed: Duration,
     /// How it is.
     pub state: State,
 }

@@ -36,6 +36,7 @@ fn act(world: &mut World, wanted: &Service, step: &Step) {
                 digest: wanted.digest.clone(),
                 host: host(id),
                 made: world.now,
+                placed: world.now,
                 state: State::Starting,
             });
         }
@@ -320,6 +321,7 @@ fn global(hosts: &[&str]) -> (Stack, World) {
             index,
             digest,
             made,
+            placed: made,
             state: State::Healthy(Duration::ZERO),
         });
     }
@@ -410,8 +412,21 @@ fn what_failed_is_tried_once_more_when_a_person_asks_once_more() {
     let planned = plan(&stack, &world);
     assert_eq!((planned.turns.len(), &planned.steps[0]), (0, &Step::Remove { id: world.units[0].id.clone() }));
     // What fails after that fails.
-    world.units[0].made = Duration::from_secs(61);
+    world.units[0].placed = Duration::from_secs(61);
     assert!(matches!(&plan(&stack, &world).turns[..], [(_, Turn::Stuck(_))]));
+}
+
+#[test]
+fn a_service_waits_for_all_hosts_of_a_global_one() {
+    let (mut stack, mut world) = global(&["a", "b"]);
+    let request = serde_json::json!({ "service": "after", "image": "after", "depends_on": ["web"] });
+    let after = Service::parse(&serde_json::from_value(request).unwrap()).unwrap();
+    stack.services.push(Rollout::new(after));
+    let waits = |stack: &Stack, world: &World| plan(stack, world).phases[1].waits.clone();
+    world.units[1].state = State::Starting;
+    assert_eq!(waits(&stack, &world), "waits for web");
+    world.units[1].state = State::Healthy(Duration::ZERO);
+    assert_ne!(waits(&stack, &world), "waits for web");
 }
 
 #[test]

@@ -138,8 +138,13 @@ impl Placer {
             };
             let found = found.ok_or_else(|| {
                 let known: Vec<String> = older.map(|revision| revision.revision.to_string()).collect();
-                let wanted = to.map_or_else(|| "one before".to_owned(), |to| to.to_string());
-                Refusal::NoStack(format!("{name} with revision {wanted}; there are {}", known.join(", ")).into())
+                let known = known.join(", ");
+                match to {
+                    Some(to) => Refusal::NoStack(format!("{name} with revision {to}; there are {known}").into()),
+                    None => Refusal::Taken(format!(
+                        "stack {name} has no other revision that worked; there are {known}, and --to takes any"
+                    )),
+                }
             })?;
             let (services, rules) = (found.services.clone(), (true, before.stack.atomic));
             self.revised(Some(before), (name, services), rules, subject, clock.now())

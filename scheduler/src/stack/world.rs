@@ -97,6 +97,7 @@ impl Look<'_> {
             digest: unit.digest.clone(),
             host,
             made,
+            placed: record.made,
             state,
         }
     }
@@ -108,6 +109,10 @@ impl Look<'_> {
         }
         match replica.stage {
             Stage::Undoing | Stage::Stopping => return State::Removing,
+            // To go back to a job that is done takes no other run of it.
+            Stage::Kept if unit.done && service.is_some_and(|service| service.digest == unit.digest) => {
+                return State::Done;
+            }
             Stage::Kept => return State::Kept,
             _ => {}
         }
@@ -208,6 +213,7 @@ fn coming(id: &Text, (service, index, digest): (&Text, &Text, &Text), state: Sta
         digest: digest.clone(),
         host: Text::default(),
         made: now,
+        placed: now,
         state,
     }
 }
