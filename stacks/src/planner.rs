@@ -115,9 +115,8 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if let Some((name, waits)) = self.dependency() {
-            let is_stuck = |other: &&Rollout| other.wanted.name == name && matches!(other.stage, Stage::Stuck(_));
-            if self.stack.services.iter().any(|other| is_stuck(&other)) && self.rollout.stage.is_changing() {
+        if let Some((other, waits)) = self.dependency() {
+            if matches!(other.stage, Stage::Stuck(_)) && self.rollout.stage.is_changing() {
                 self.fail(format!("{waits}, which is stuck").into());
             } else {
                 self.waits = waits;
@@ -193,7 +192,7 @@ impl<'a> Planner<'a> {
         self.world.hopeless.get(&service.name).filter(|_| is_first && self.new.len() < self.wanted.len()).cloned()
     }
 
-    /// A unit of a job that ended with an error after all of them had been well; nobody starts it again without being asked.
+    /// A unit of a job that ended with an error after all of them had been well, which is started again only on request.
     fn failed_job(&self) -> Option<Text> {
         let unit = self.new.iter().find(|unit| self.rollout.wanted.job && matches!(unit.state, State::Failed(_)))?;
         let State::Failed(why) = &unit.state else { return None };
@@ -210,34 +209,27 @@ impl<'a> Planner<'a> {
         self.plan.turns.push((service, turn));
     }
 
-    /// What other service this one waits for before it begins.
-    fn dependency(&self) -> Option<(Text, String)> {
+    /// The service that this one waits for before it begins, and what for.
+    fn dependency(&self) -> Option<(&'a Rollout, String)> {
         if !self.new.is_empty() || !self.old.is_empty() {
             return None;
         }
-        let waits = |name: &&Text| {
-            let Some(other) = self.stack.services.iter().find(|other| other.wanted.name == **name) else {
-                return false;
-            };
+        self.rollout.wanted.after.iter().find_map(|name| {
+            let other = self.stack.services.iter().find(|other| other.wanted.name == *name)?;
             let has_to_end = self.rollout.wanted.after_end.contains(name);
             let up = |unit: &&Unit| {
                 let is_up = if has_to_end { unit.state == State::Done } else { unit.is_healthy() };
-                unit.service == **name && is_up
+                unit.service == *name && is_up
             };
             let wanted = if other.wanted.global {
-                self.world.hosts.get(*name).map_or(0, BTreeSet::len)
+                self.world.hosts.get(name).map_or(0, BTreeSet::len)
             } else {
                 other.wanted.scale as usize
             };
-            self.world.units.iter().filter(up).count() < wanted
-        };
-        let until = |name: &Text| if self.rollout.wanted.after_end.contains(name) { " to be done" } else { "" };
-        self.rollout
-            .wanted
-            .after
-            .iter()
-            .find(waits)
-            .map(|name| (name.clone(), format!("waits for {name}{}", until(name))))
+            let until = if has_to_end { " to be done" } else { "" };
+            let waits = self.world.units.iter().filter(up).count() < wanted;
+            waits.then(|| (other, format!("waits for {name}{until}")))
+        })
     }
 
     /// There is nothing to replace: what is missing is placed, what is too much goes.

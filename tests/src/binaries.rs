@@ -50,22 +50,26 @@ fn given(folder: &std::path::Path) -> BTreeMap<String, PathBuf> {
     PACKAGES.iter().map(|name| ((*name).to_owned(), file(name))).filter(|(_, path)| path.is_file()).collect()
 }
 
+/// Cargo, without the variables that describe the package of the tests: they reach build scripts, which would then run again, as
+/// would all that depends on them, now and when cargo is next run without these variables.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if PACKAGE_VARIABLES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Builds them in the profile of this test, and asks cargo where it put them.
 fn build() -> BTreeMap<String, PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command.current_dir(repository()).args(["build", "--locked", "--bins"]);
     command.arg("--message-format=json-render-diagnostics");
     command.args(PACKAGES.iter().flat_map(|package| ["-p", package]));
     if !cfg!(debug_assertions) {
         command.arg("--release");
-    }
-    // What cargo tells its tests of their package reaches build scripts: they would run anew, and after them all would be
-    // compiled anew that depends on theirs, now and again when cargo is run without it.
-    for (name, _) in std::env::vars_os() {
-        if PACKAGE_VARIABLES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
-            command.env_remove(name);
-        }
     }
     let output = command.output().expect("cargo can be started");
     assert!(output.status.success(), "the executables do not build:\n{}", String::from_utf8_lossy(&output.stderr));

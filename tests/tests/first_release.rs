@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::battery::is_long;
 use tests::docker_hosts::DockerHosts;
-use tests::{Launch, Service, eventually, repository, scaled};
+use tests::{Launch, Service, binaries, eventually, repository, scaled};
 
 /// The last commit of the first release.
 const COMMIT: &str = "873d749";
@@ -42,15 +42,19 @@ fn executables() -> Option<PathBuf> {
     }
     let source = repository().join("target/first-release");
     if !source.exists() {
-        run(Command::new("git").args(["worktree", "add", "--detach"]).arg(&source).arg(COMMIT), &repository());
+        run(
+            Command::new("git").args(["worktree", "add", "--force", "--detach"]).arg(&source).arg(COMMIT),
+            &repository(),
+        );
     }
-    run(Command::new("cargo").args(["build", "--locked", "-p", "agent", "-p", "scheduler"]), &source);
+    run(
+        binaries::cargo().env_remove("CARGO_TARGET_DIR").args(["build", "--locked", "-p", "agent", "-p", "scheduler"]),
+        &source,
+    );
     Some(source.join("target/debug"))
 }
 
 fn run(command: &mut Command, folder: &Path) {
-    // What cargo tells its tests is not meant for the other sources.
-    command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_TARGET_DIR");
     assert!(command.current_dir(folder).status().unwrap().success(), "{command:?}");
 }
 
@@ -153,9 +157,9 @@ impl World {
     /// Waits until the scheduler's readiness has this in it.
     fn readiness(&self, expected: &str) {
         let url = format!("http://{SCHEDULER_ADMIN}/readyz");
-        let told = || self.on(0, &["sh", "-c", &format!("curl --silent {url} || true")]);
-        eventually(&format!("the scheduler says {expected}: {}", told()), LIMIT, || {
-            told().contains(expected).then_some(())
+        let readiness = || self.on(0, &["sh", "-c", &format!("curl --silent {url} || true")]);
+        eventually(&format!("the scheduler's readiness has {expected}"), LIMIT, || {
+            readiness().contains(expected).then_some(())
         });
     }
 
@@ -163,8 +167,8 @@ impl World {
     fn place(&self, request: &str) {
         let url = format!("http://{SCHEDULER}/v1/placements");
         let header = "Content-Type: application/json";
-        let told = self.on(0, &["curl", "--silent", "--header", header, "--data", request, &url]);
-        assert!(told.contains("host-"), "{request}: {told}");
+        let response = self.on(0, &["curl", "--silent", "--header", header, "--data", request, &url]);
+        assert!(response.contains("host-"), "{request}: {response}");
     }
 
     /// The placements that the scheduler has, with their hosts.

@@ -115,7 +115,7 @@ impl Since {
 /// What the checkers of a container think, as one reader has to see it.
 #[derive(Clone, Default)]
 struct Agreement {
-    /// Who they are: others begin anew.
+    /// Who they are; with others all of it starts again.
     checkers: Vec<usize>,
     /// Most of the three say so, and all of them can.
     most_up: Since,

@@ -234,9 +234,7 @@ impl Cluster {
                             "the stack belongs to {tenant}, and this host is none of theirs: its containers are no members"
                         );
                         add(name, Defect::ignored(format!("services/{stack}/{service}"), problem));
-                    } else if let Some(tenant) =
-                        order.hostname_of_other(&claim.entity).filter(|_| host_of(name).is_some())
-                    {
+                    } else if let Some(tenant) = order.hostname_of_other(name, &claim.entity) {
                         let problem = format!(
                             "its labels name a host at balancers that belongs to {tenant}, and this stack does not"
                         );

@@ -63,7 +63,8 @@ impl Owners {
                     return Err(format!("the stack {stack} has two owners: {} and {name}", other.name));
                 }
             }
-            for hostname in if tenant.get(HOSTNAMES).is_some() { names(HOSTNAMES)? } else { Vec::new() } {
+            let hostnames = if tenant.get(HOSTNAMES).is_some() { names(HOSTNAMES)? } else { Vec::new() };
+            for hostname in hostnames {
                 let pattern = HostPattern::parse(&hostname).map_err(|problem| format!("tenants/{name}: {problem}"))?;
                 if pattern == HostPattern::Any {
                     return Err(format!("tenants/{name}: {hostname} is all hosts, expected some"));

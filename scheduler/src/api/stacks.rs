@@ -36,7 +36,7 @@ use crate::subject::Subject;
 /// Pause between two looks at a stack that a client waits for.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// After this time the client is told again what it knows: it takes a longer silence for the end of the scheduler.
+/// After this time the progress is sent again although nothing has changed: clients take a longer silence for the end of the scheduler.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
 #[derive(Serialize)]

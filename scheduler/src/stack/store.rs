@@ -238,7 +238,7 @@ impl Placer {
         self.settled(&stack_id).await
     }
 
-    /// Notes that jobs of a stack are done, which they stay whatever becomes of their containers and hosts.
+    /// Stores which jobs of a stack are done. They stay so without their containers and hosts.
     ///
     /// # Errors
     ///

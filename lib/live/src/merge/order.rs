@@ -51,8 +51,9 @@ impl<'c> Order<'c> {
         self.owners.refuses(stack?, host_of(part)?)
     }
 
-    /// The tenant who has hosts at balancers that labels of this service name, unless the stack is that one's.
-    pub(super) fn hostname_of_other(&self, service: &Service) -> Option<&'c Text> {
+    /// The tenant that has hosts at balancers which labels of this service name, if a host says so and the stack is not that tenant's.
+    pub(super) fn hostname_of_other(&self, part: &str, service: &Service) -> Option<&'c Text> {
+        host_of(part)?;
         self.owners.hostname_of_other(&hosts_of_labels(service)?, service.stack_name())
     }
 
@@ -184,9 +185,9 @@ impl<'c> Order<'c> {
         // In a stack that a document names, such a name would stand in for one of another stack (dns).
         let is_dotted = first_said.name().is_some_and(|name| name.contains('.'));
         let spoken = if is_dotted && !documented { Arc::new(spoken.known_by_labels()) } else { spoken };
-        let spoken = match self.hostname_of_other(first_said) {
-            Some(tenant) if !documented => with_fields(&spoken, [(HOSTS_OF.into(), Value::Text(tenant.clone()))]),
-            _ => spoken,
+        let spoken = match self.hostname_of_other(&speaker.part, first_said) {
+            Some(tenant) => with_fields(&spoken, [(HOSTS_OF.into(), Value::Text(tenant.clone()))]),
+            None => spoken,
         };
         let stack = stacks.ids.get(&stack_key(first_said.environment_uuid(), first_said.stack_name()));
         let stack = stack.and_then(|ids| ids.first()).filter(|uuid| first_said.stack_uuid() != Some(*uuid));

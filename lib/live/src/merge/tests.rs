@@ -418,8 +418,8 @@ fn labels_of_others_name_no_host_at_balancers_that_a_tenant_has() {
         let owners = r#"{"tenants": {"red": {"hosts": ["a"], "stacks": ["shop"], "hostnames": ["shop.example"]}}}"#;
         set(&mut cluster, OWNERS_PART, owners);
         assert_eq!(led(&mut cluster, "shop.example"), "web-a", "{label}");
-        let told = disputes(&mut cluster);
-        assert!(told.len() == 1 && told[0].contains("hosts/b: services/other/web/labels: "), "{told:?}");
+        let defects = disputes(&mut cluster);
+        assert!(defects.len() == 1 && defects[0].contains("hosts/b: services/other/web/labels: "), "{defects:?}");
     }
     // Its other hosts are its own.
     set(&mut cluster, "hosts/b", &text("b", "other", "www.example", 1));
