@@ -147,7 +147,7 @@ impl EtcdMirror {
     ) -> Step {
         let gone = self.is_orphan(&stored.owner);
         let may = match take {
-            None => gone,
+            None => gone && !self.given_up.contains(id),
             Some(TakeOver::Idle) => gone || !record.is_at_work(),
             Some(TakeOver::Forced) => true,
         };
@@ -267,7 +267,7 @@ impl EtcdMirror {
         let dropped: BTreeSet<Key> =
             held.into_iter().flatten().filter(|claim| !wanted.contains(*claim)).cloned().map(Key::Claim).collect();
         let expected = (key.clone(), stored.map_or(0, |stored| stored.revision));
-        let whole = EtcdRecord::new(&self.me, false, id, record).written();
+        let whole = EtcdRecord::new(&self.owner_of(id), false, id, record).written();
         // As it stands before its seal.
         let hash = Self::hash(&whole[..whole.len().saturating_sub(1)]);
         // What is put once does not count as begun.

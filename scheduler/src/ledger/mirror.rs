@@ -28,6 +28,9 @@ pub(super) const REPORTED_MAX: usize = 1000;
 /// failed transaction.
 pub(super) const HOST_SPLIT: Duration = Duration::from_secs(10);
 
+/// The owner of a stack that its scheduler gave up. No scheduler has this id, so it counts as one whose scheduler is gone.
+pub(super) const NOBODY: &str = "nobody";
+
 /// A change in etcd: a key was put, or deleted when there is no value.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyChange {
@@ -56,6 +59,8 @@ pub(super) struct EtcdMirror {
     pub(super) evicting: BTreeSet<Text>,
     /// Placements whose schedulers are gone.
     pub(super) orphans: BTreeSet<Text>,
+    /// Stacks, by the ids of their records, that this scheduler gave up and does not take over.
+    pub(super) given_up: BTreeSet<Text>,
     /// Placements that are gone and whose claims are still there. A transaction writes or deletes both, so the
     /// placement was deleted by hand; the claims are deleted after it.
     pub(super) strays: BTreeSet<Text>,
@@ -124,6 +129,11 @@ impl EtcdMirror {
                 holder.is_some_and(|holder| known == Some(&(holder, change.revision)))
             }
         }
+    }
+
+    /// The owner that a record of this scheduler is written with.
+    pub(super) fn owner_of(&self, id: &Text) -> Text {
+        if self.given_up.contains(id) { NOBODY.into() } else { self.me.clone() }
     }
 
     /// From now on etcd has this record of a placement.

@@ -12,7 +12,7 @@ use crate::audit::line::{Action, AuditLine};
 use crate::lock::lock;
 use crate::place::refusal::Refusal;
 use crate::stack::ahead::HOPELESS_AFTER;
-use crate::stack::memory::{FailedUnit, Flight, Images};
+use crate::stack::memory::{FailedUnit, Flight, Images, StackMemory};
 use crate::stack::unit::UnitRequest;
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
@@ -49,8 +49,12 @@ impl Starter {
         self.spawn(async move {
             let done = starter.place_unit(&placing).await;
             let now = starter.clock().now();
+            let is_placing =
+                |memory: &StackMemory| matches!(memory.in_flight.get(&placing.id), Some(Flight::Placing { .. }));
             starter.with_stack(&placing.stack, |memory| match done {
                 Ok(()) => {}
+                // It was to be removed before it was there.
+                Err(_) if !is_placing(memory) => {}
                 Err(why) => {
                     warn!(stack = %placing.stack, unit = %placing.id, %why, "not placed");
                     let (service, index) = (placing.service.name.clone(), placing.index.clone());
@@ -62,7 +66,9 @@ impl Starter {
                     }
                 }
             });
-            starter.land(&placing.stack, &placing.id);
+            if starter.with_stack(&placing.stack, |memory| is_placing(memory)) {
+                starter.land(&placing.stack, &placing.id);
+            }
         });
     }
 
@@ -173,11 +179,7 @@ impl Starter {
     }
 
     /// Hands what is remembered of a stack to `act`.
-    pub(super) fn with_stack<T>(
-        &self,
-        stack: &Text,
-        act: impl FnOnce(&mut crate::stack::memory::StackMemory) -> T,
-    ) -> T {
+    pub(super) fn with_stack<T>(&self, stack: &Text, act: impl FnOnce(&mut StackMemory) -> T) -> T {
         act(lock(&self.stack_memory).stacks.entry(stack.clone()).or_default())
     }
 

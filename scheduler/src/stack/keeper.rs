@@ -8,10 +8,11 @@ use model::{Change, Container, Text, changes};
 use source::Readiness;
 use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::ledger::book::Book;
 use crate::ledger::draft::TakeOver;
 use crate::ledger::stack::{StackRecord, stack_id};
 use crate::lock::lock;
@@ -21,7 +22,7 @@ use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
 use crate::stack::ahead::place_of;
 use crate::stack::counts::UnitCounts;
-use crate::stack::memory::{Images, Memory, StackMemory, WELL};
+use crate::stack::memory::{Flight, Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
 use crate::stack::world::{Look, is_gone};
 use crate::start::Starter;
@@ -32,6 +33,10 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Pause until the next look at a stack for which nothing can be done just now.
 const HALTED: Duration = Duration::from_secs(1);
+
+/// How long a scheduler that does not see the cluster keeps its stacks, if there is another one: a restart or an upgrade of what
+/// tells it takes less.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// Pause until volumes are removed again that could not be: a container of somebody else has one, or an engine is away.
 const VOLUMES_PAUSE: Duration = Duration::from_secs(10);
@@ -70,8 +75,10 @@ impl Starter {
                     None => std::future::pending().await,
                 }
             };
+            let gives_up = self.placer().with_any(self.clock().now(), |book| book.gives_up());
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = sleep(HALTED), if gives_up => {}
                 () = inventories.changed() => self.note_changes(&mut before),
                 () = etcd => {}
                 () = self.stacks_changed.notified() => {}
@@ -102,6 +109,9 @@ impl Starter {
                     }
                     continue;
                 }
+            }
+            if gives_up && self.why_halted(&readiness).is_none() {
+                self.placer().with_any(self.clock().now(), Book::give_up_no_more);
             }
             for name in self.touched() {
                 soonest(&mut due, name, Instant::now() + TOGETHER);
@@ -160,8 +170,10 @@ impl Starter {
             if was_halted.is_none() {
                 warn!(stack = %name, %why, "nothing is done for this stack");
             }
+            self.give_up_late(name);
             return Some(HALTED);
         }
+        self.with_stack(name, |memory| memory.halted_since = None);
         let (record, is_foreign) = self.placer().stack(name, self.clock().now()).ok()?;
         if is_foreign {
             // Another scheduler was asked about it, and keeps it since.
@@ -221,6 +233,18 @@ impl Starter {
         let subject = record.subject();
         let wake = self.begin_steps(stack, &world, plan.steps, &subject, stop);
         plan.wake.into_iter().chain(wake).min().map(|at| at.saturating_sub(world.now).max(TOGETHER))
+    }
+
+    /// Gives a stack for which nothing can be done for long to another scheduler, if there is one.
+    fn give_up_late(&self, name: &Text) {
+        let now = self.clock().now();
+        let since = self.with_stack(name, |memory| *memory.halted_since.get_or_insert(now));
+        let is_late = now.saturating_sub(since) >= GIVE_UP_AFTER;
+        // What cannot be written cannot be given.
+        if is_late && self.placer().outdated().is_none() && self.placer().with_any(now, |book| book.give_up_stack(name))
+        {
+            warn!(stack = %name, "another scheduler may take it over");
+        }
     }
 
     /// Why nothing is to be done for any stack just now.
@@ -318,13 +342,17 @@ impl Starter {
             let rollout = service.and_then(|name| stack.services.iter().find(|rollout| rollout.wanted.name == *name));
             let is_settled = rollout.is_none_or(|rollout| !rollout.stage.is_changing());
             let (is_busy, not_before, brought) = self.with_stack(&stack.name, |memory| {
-                let full = memory.in_flight.len() >= STEPS_AT_ONCE || memory.in_flight.contains_key(id);
+                let is_busy = match (memory.in_flight.get(id), &step) {
+                    // What is still being pulled or started is not waited for.
+                    (Some(Flight::Placing { .. }), Step::Remove { .. }) => false,
+                    (flight, _) => flight.is_some() || memory.in_flight.len() >= STEPS_AT_ONCE,
+                };
                 let key = match &step {
                     Step::Place { service, index, .. } => (service.clone(), index.clone()),
                     other => (Text::from(other.to_string()), id.clone()),
                 };
                 let retry = memory.retries.get(&key).map(|retry| retry.not_before);
-                (full, retry.filter(|at| *at > world.now), memory.brought.clone())
+                (is_busy, retry.filter(|at| *at > world.now), memory.brought.clone())
             });
             if let Some(at) = not_before {
                 wake = Some(wake.map_or(at, |known| known.min(at)));

@@ -53,6 +53,8 @@ pub(crate) struct StackMemory {
     pub(crate) counts: UnitCounts,
     /// Why nothing is done.
     pub(crate) halted: Option<String>,
+    /// Since when.
+    pub(crate) halted_since: Option<Duration>,
     /// Why volumes of a stack that is removed are still there.
     pub(crate) volumes_left: Vec<String>,
     /// Credentials for registries that came with the last request.

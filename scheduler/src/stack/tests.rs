@@ -11,7 +11,7 @@ use model::Text;
 use serde_json::json;
 use source::{Readiness, Store};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
@@ -32,6 +32,7 @@ use crate::subject::Subject;
 /// A scheduler that keeps stacks, with its ledger in this folder.
 struct Kept {
     starter: Arc<Starter>,
+    inventories: Arc<Store<Inventory>>,
     stop: CancellationToken,
     keeping: JoinHandle<()>,
 }
@@ -56,14 +57,14 @@ impl Kept {
         let inventories = Arc::new(Store::new(Inventory::default()));
         inventories.publish(inventory(engine, &json!([])));
         let policy = Policy::parse(&serde_json::from_value(policy.clone()).unwrap()).unwrap();
-        let placer = Placer::new(inventories, Order::default(), Strategy::default())
+        let placer = Placer::new(inventories.clone(), Order::default(), Strategy::default())
             .with_ledger(Ledger::on_disk(journal, entries))
             .with_policy(Arc::new(Store::new(policy)));
         let starter = starter_of(placer);
         let stop = CancellationToken::new();
         starter.resume();
         let keeping = tokio::spawn(starter.clone().keep_stacks(Arc::new(Readiness::default()), stop.clone()));
-        Self { starter, stop, keeping }
+        Self { starter, inventories, stop, keeping }
     }
 
     /// Ends it, so that another process can have its ledger.
@@ -80,6 +81,20 @@ impl Kept {
         let revision = starter.placer().put_stack(&shop(), &wish, &Subject::own(), starter.clock()).await?;
         starter.ask_for_stack(&shop(), RequestCredentials::default());
         Ok(revision)
+    }
+
+    /// Removes the stack, and waits until it is gone.
+    async fn remove(&self) {
+        let (placer, clock, command) =
+            (self.starter.placer(), self.starter.clock(), Command::Remove { volumes: false });
+        placer.command_stack(&shop(), &command, &Subject::own(), clock).await.unwrap();
+        self.starter.touch_stack(&shop());
+        let gone = async {
+            while self.starter.view_stack(&shop()).is_ok() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LIMIT, gone).await.unwrap();
     }
 
     async fn becomes(&self, state: &str) -> StackView {
@@ -152,15 +167,43 @@ async fn what_is_wanted_runs_is_replaced_and_goes_back_to_the_same_containers() 
     kept.starter.touch_stack(&shop());
     kept.becomes("done").await;
     assert_eq!(played.names().len(), 1);
-    placer.command_stack(&shop(), &Command::Remove { volumes: false }, &Subject::own(), clock).await.unwrap();
-    kept.starter.touch_stack(&shop());
-    let gone = async {
-        while kept.starter.view_stack(&shop()).is_ok() {
+    kept.remove().await;
+    assert_eq!(played.names(), [""; 0]);
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn a_stack_whose_host_is_gone_is_degraded_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("one", 1, &json!({}))).await.unwrap();
+    let first = kept.becomes("done").await;
+    let unit = hosts_of(&first).into_keys().next().unwrap();
+    kept.inventories.publish(Arc::default());
+    let degraded = kept.becomes("degraded").await;
+    let expected = format!("{unit} is on a host that is gone, and runs elsewhere 300 s after that");
+    assert_eq!((degraded.detail, degraded.is_over), (expected, true));
+    kept.inventories.publish(inventory(address, &json!([])));
+    kept.becomes("done").await;
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn what_is_still_being_pulled_is_removed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("slow", 1, &json!({}))).await.unwrap();
+    let begun = Instant::now();
+    let is_pulling = async {
+        while played.most_pulls.load(Ordering::Relaxed) == 0 {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(LIMIT, gone).await.unwrap();
-    assert_eq!(played.names(), [""; 0]);
+    timeout(LIMIT, is_pulling).await.unwrap();
+    kept.remove().await;
+    assert!(begun.elapsed() < LIMIT, "the pull takes longer");
     kept.end().await;
 }
 

@@ -2,7 +2,7 @@
 
 use model::Text;
 use serde::Serialize;
-use stacks::{Phase, Rollout, Stage, State, Unit, World};
+use stacks::{Phase, Rollout, Stack, Stage, State, Unit, World};
 
 use crate::ledger::stack::StackRevision;
 use crate::place::answer::image_name;
@@ -17,7 +17,8 @@ use crate::start::Starter;
 pub(crate) struct StackView {
     pub(crate) name: Text,
     pub(crate) revision: u64,
-    /// `updating`, `done`, `unconfirmed`, `rolled_back`, `stuck`, `paused`, `removing`, or `waiting` when nothing can be done.
+    /// `updating`, `done`, `degraded`, `unconfirmed`, `rolled_back`, `stuck`, `paused`, `removing`, or `waiting` when nothing can be
+    /// done.
     pub(crate) state: &'static str,
     /// Why it is in this state, or what it waits for, in words.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -35,6 +36,9 @@ pub(crate) struct StackView {
     #[serde(skip)]
     pub(crate) is_over: bool,
 }
+
+/// The states in which nothing is to be waited for.
+const OVER: [&str; 6] = ["done", "degraded", "unconfirmed", "rolled_back", "stuck", "paused"];
 
 /// A service and its units.
 #[derive(Clone, Debug, Serialize)]
@@ -154,7 +158,7 @@ fn view(seen: &Seen, memory: &StackMemory, hosts: &HostTable) -> StackView {
         services,
         orphans: plan.orphans.clone(),
         undone: record.undone().cloned().unwrap_or_default(),
-        is_over: is_away || matches!(state, "done" | "unconfirmed" | "rolled_back" | "stuck" | "paused"),
+        is_over: is_away || OVER.contains(&state),
     }
 }
 
@@ -208,7 +212,22 @@ fn state_of(seen: &Seen, memory: &StackMemory, services: &[ServiceView]) -> (&'s
             "`scheduler confirm` removes the old units, `scheduler rollback` goes back to them".to_owned(),
         );
     }
-    ("done", String::new())
+    let down: Vec<String> = seen.world.units.iter().filter_map(|unit| why_down(unit, stack)).collect();
+    if down.is_empty() { ("done", String::new()) } else { ("degraded", down.join("; ")) }
+}
+
+/// Why a unit that is wanted does not serve although nothing is to be done for it just now.
+fn why_down(unit: &Unit, stack: &Stack) -> Option<String> {
+    let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == unit.service)?;
+    let why = match unit.state {
+        State::Unhealthy => "is not healthy".to_owned(),
+        State::Lost(_) => match rollout.wanted.dead_after {
+            Some(seconds) => format!("is on a host that is gone, and runs elsewhere {seconds} s after that"),
+            None => "is on a host that is gone, and waits for it".to_owned(),
+        },
+        _ => return None,
+    };
+    Some(format!("{} {why}", unit.id))
 }
 
 fn service_view(

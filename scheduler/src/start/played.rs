@@ -116,6 +116,10 @@ impl Played {
                     return (StatusCode::CONFLICT, text).into_response();
                 }
                 let body: Value = serde_json::from_slice(&body).unwrap();
+                if body["Image"] == "slow" {
+                    let text = json!({ "message": "No such image: slow" }).to_string();
+                    return (StatusCode::NOT_FOUND, text).into_response();
+                }
                 let id = format!("id-of-{name}");
                 let one = json!({ "Id": id, "Image": "sha256:00", "Config": { "Labels": body["Labels"] }, "State": { "Status": "created" } });
                 containers.insert(name, one);

@@ -103,8 +103,8 @@ impl Book {
 
     /// Placements whose schedulers are gone, and such as are gone themselves and have left something.
     pub(crate) fn orphans(&self) -> Vec<Text> {
-        let both = |mirror: &EtcdMirror| mirror.orphans.union(&mirror.strays).cloned().collect();
-        self.mirror.as_deref().map_or_else(Vec::new, both)
+        let Some(mirror) = &self.mirror else { return Vec::new() };
+        mirror.orphans.difference(&mirror.given_up).chain(&mirror.strays).cloned().collect()
     }
 
     /// The scheduler that has a placement.

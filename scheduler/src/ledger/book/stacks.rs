@@ -120,6 +120,32 @@ impl Book {
         }
     }
 
+    /// Gives a stack of this scheduler to whichever other one takes it, if another one lives; returns whether that is news.
+    pub(crate) fn give_up_stack(&mut self, name: &str) -> bool {
+        let id = stack_id(name);
+        if self.is_foreign(&id) || !self.records.contains_key(&id) {
+            return false;
+        }
+        let Some(mirror) = &mut self.mirror else { return false };
+        if mirror.schedulers.keys().all(|other| *other == mirror.me) {
+            return false;
+        }
+        let is_new = mirror.given_up.insert(id.clone());
+        self.note_change(&id);
+        is_new
+    }
+
+    /// Whether this scheduler gave up stacks.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| !mirror.given_up.is_empty())
+    }
+
+    /// From now on this scheduler takes over stacks again that it gave up, if nobody else has.
+    pub(crate) fn give_up_no_more(&mut self) {
+        let given_up = self.mirror.as_mut().map(|mirror| std::mem::take(&mut mirror.given_up)).unwrap_or_default();
+        self.change_again(given_up);
+    }
+
     /// The units of jobs of a stack that another scheduler has, which alone hears how they end, and may give them away.
     pub(crate) fn foreign_jobs(&self, stack: &stacks::Stack) -> Vec<Text> {
         let is_job = |name: &Text| stack.services.iter().any(|one| one.wanted.job && one.wanted.name == *name);
@@ -172,7 +198,7 @@ mod tests {
     use model::engine_uuid;
 
     use super::*;
-    use crate::ledger::etcd::keys::{Evicted, Key};
+    use crate::ledger::etcd::keys::{EtcdRecord, Evicted, Key};
     use crate::ledger::etcd::seal::{Put, Seal};
     use crate::ledger::mirror::KeyChange;
     use crate::ledger::record::{Replica, Stage};
@@ -245,6 +271,55 @@ mod tests {
         let (puts, deletes) = written(&mut book, 5, second.next());
         assert!(puts.is_empty() && !deletes.iter().any(|key| matches!(key, Key::Evicted(_))), "{deletes:?}");
         assert!(deletes.contains(&Key::Placement("web".into())) && book.evictions().is_empty());
+    }
+
+    #[test]
+    fn a_stack_that_is_given_up_is_taken_over_by_another_scheduler_alone() {
+        let id: Text = stack_id("shop");
+        let key = Key::Placement(id.clone());
+        let put = Put { created: 1, version: 2 };
+        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
+        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
+        let record = Record { unit: None, replicas: Vec::new(), stack: Some(Box::new(stack)), ..unit() };
+        let first = EtcdRecord::new(&"s-1".into(), false, &id, &record).written();
+        let first = Seal::of_tests().applied(&id, put, first);
+        let learn = |book: &mut Book, key: &Key, revision, put, value: &[u8]| {
+            let change = KeyChange { key: key.clone(), revision, put, value: Some(value.to_vec()) };
+            book.learn(vec![change], NOW);
+        };
+        let mut books = ["s-1", "s-2"].map(|me| {
+            let mut book = Book::default();
+            book.mirror_etcd(me.into());
+            book.seal_with(Seal::of_tests());
+            learn(&mut book, &Key::Scheduler("s-1".into()), 1, FIRST, b"");
+            if me == "s-1" {
+                book.enter(id.clone(), record.clone());
+            }
+            learn(&mut book, &key, 2, put, &first);
+            book
+        });
+        let drafted = |book: &mut Book| book.draft(&[id.clone()], &BTreeMap::new(), 1).draft.puts.remove(&key);
+        let [one, other] = &mut books;
+        assert!(!one.give_up_stack("shop"), "nobody else is there");
+        for book in [&mut *one, &mut *other] {
+            learn(book, &Key::Scheduler("s-2".into()), 3, FIRST, b"");
+        }
+        assert!(!other.give_up_stack("shop"), "it is not its own");
+        assert!(one.give_up_stack("shop") && one.gives_up());
+        let given = drafted(one).unwrap();
+        for book in [&mut *one, &mut *other] {
+            learn(book, &key, 4, put.next(), &given);
+        }
+        assert!(one.is_foreign(&id) && one.orphans().is_empty() && drafted(one).is_none(), "it gave it up");
+        assert_eq!(other.orphans(), [id.clone()]);
+        let taken = drafted(other).unwrap();
+        // It sees the cluster again.
+        one.give_up_no_more();
+        assert_eq!((one.orphans(), one.gives_up()), (vec![id.clone()], false));
+        for book in [&mut *one, &mut *other] {
+            learn(book, &key, 5, put.next().next(), &taken);
+        }
+        assert!(!other.is_foreign(&id) && one.is_foreign(&id) && one.orphans().is_empty() && drafted(one).is_none());
     }
 
     #[test]
