@@ -410,12 +410,13 @@ impl Placer {
             return Ok(());
         }
         self.look_up(id, clock).await?;
-        let asked = self.with_any(clock.now(), |book| match book.record(id) {
-            Some(record) => Some(record.asked.clone()),
-            // Of what cannot be read no stack is known.
-            None => book.unreadable(id).map(|_| model::Map::default()),
+        let (asked, unreadable) = self.with_any(clock.now(), |book| {
+            (book.record(id).map(|record| record.asked.clone()), book.unreadable(id).is_some())
         });
-        let Some(asked) = asked else { return Ok(()) };
+        let Some(asked) = asked else {
+            // What cannot be read may be of any stack.
+            return if unreadable { self.permit_everything(subject) } else { Ok(()) };
+        };
         let request = Request::parse(&asked.into())?;
         Ok(policy.check_removal(subject, &request).map_err(Box::new)?)
     }

@@ -16,6 +16,7 @@ mod update;
 pub use catalog::{CatalogTemplate, CatalogVersion, Question, QuestionKind};
 pub use difference::{Change, Difference, differences};
 pub use plan::{Phase, Plan, Step, Turn, plan};
+pub use planner::unit_id;
 pub use service::{Rollout, Service, Stack, Stage};
 pub use template::{Rendered, TEMPLATE_MAX, Template, TemplateError};
 pub use unit::{State, Unit, World};

@@ -6,12 +6,20 @@ use std::time::Duration;
 use model::Text;
 
 use crate::plan::{Phase, Plan, Step, Turn};
-use crate::service::{Rollout, Stack, Stage};
+use crate::service::{Rollout, Service, Stack, Stage};
 use crate::unit::{State, Unit, World};
 use crate::update::{OnFailure, Order, Update};
 
-/// Most characters of an index in an id: with two names of 40 and a digest it stays one that a request may have.
-const INDEX_MAX: usize = 30;
+/// Most characters of an index in an id: with two names of 40, a digest and a suffix it stays one that a request may have.
+const INDEX_MAX: usize = 26;
+
+/// The id of a unit, unless another unit has it; `index` is its number, or the host's name of a global service.
+pub fn unit_id(stack: &str, service: &Service, index: &str) -> Text {
+    // Names of hosts may be what no container can be called.
+    let plain = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
+    let index: String = index.chars().take(INDEX_MAX).map(plain).collect();
+    format!("{stack}-{}-{index}-{}", service.name, service.digest).into()
+}
 
 /// Plans one service.
 pub(crate) struct Planner<'a> {
@@ -115,11 +123,10 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if let Some((other, waits)) = self.dependency() {
-            if matches!(other.stage, Stage::Stuck(_)) && self.rollout.stage.is_changing() {
-                self.fail(format!("{waits}, which is stuck").into());
-            } else {
-                self.waits = waits;
+        if let Some((waits, hopeless)) = self.dependency() {
+            match hopeless.filter(|_| self.rollout.stage.is_changing()) {
+                Some(why) => self.fail(format!("{waits}, which {why}").into()),
+                None => self.waits = waits,
             }
             return;
         }
@@ -209,16 +216,20 @@ impl<'a> Planner<'a> {
         self.plan.turns.push((service, turn));
     }
 
-    /// The service that this one waits for before it begins, and what for.
-    fn dependency(&self) -> Option<(&'a Rollout, String)> {
-        if !self.new.is_empty() || !self.old.is_empty() {
-            return None;
-        }
-        self.rollout.wanted.after.iter().find_map(|name| {
+    /// What this service waits for before it begins, and why that does not come.
+    fn dependency(&self) -> Option<(String, Option<&'static str>)> {
+        let service = &self.rollout.wanted;
+        let is_first = self.new.is_empty() && self.old.is_empty();
+        // What runs is replaced once the jobs of its revision are done.
+        let is_replaced =
+            self.rollout.stage == Stage::Updating && self.old.iter().any(|unit| unit.digest != service.digest);
+        let before = if is_first { &service.after } else { &service.after_end };
+        before.iter().filter(|_| is_first || is_replaced).find_map(|name| {
             let other = self.stack.services.iter().find(|other| other.wanted.name == *name)?;
-            let has_to_end = self.rollout.wanted.after_end.contains(name);
+            let has_to_end = service.after_end.contains(name);
             let up = |unit: &&Unit| {
-                let is_up = if has_to_end { unit.state == State::Done } else { unit.is_healthy() };
+                let is_new = is_first || unit.digest == other.wanted.digest;
+                let is_up = if has_to_end { is_new && unit.state == State::Done } else { unit.is_healthy() };
                 unit.service == *name && is_up
             };
             let wanted = if other.wanted.global {
@@ -227,8 +238,14 @@ impl<'a> Planner<'a> {
                 other.wanted.scale as usize
             };
             let until = if has_to_end { " to be done" } else { "" };
-            let waits = self.world.units.iter().filter(up).count() < wanted;
-            waits.then(|| (other, format!("waits for {name}{until}")))
+            let hopeless = match &other.stage {
+                Stage::Stuck(_) => Some("is stuck"),
+                Stage::RollingBack(_) | Stage::RolledBack(_) if is_replaced => Some("was rolled back"),
+                _ => None,
+            };
+            let is_rolled_back = is_replaced && hopeless.is_some();
+            let waits = is_rolled_back || self.world.units.iter().filter(up).count() < wanted;
+            waits.then(|| (format!("waits for {name}{until}"), hopeless))
         })
     }
 
@@ -348,13 +365,12 @@ impl<'a> Planner<'a> {
 
     /// An id that no unit has.
     fn id(&self, index: &str) -> Text {
-        let service = &self.rollout.wanted;
-        // The indices of global services are names of hosts, which no container can have.
-        let plain = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
-        let index: String = index.chars().take(INDEX_MAX).map(plain).collect();
-        let base = format!("{}-{}-{index}-{}", self.stack.name, service.name, service.digest);
+        let mut base = unit_id(&self.stack.name, &self.rollout.wanted, index);
+        if let Some(suffix) = self.world.suffixes.get(&base) {
+            base = format!("{base}.{suffix}").into();
+        }
         let taken = |id: &str| self.world.units.iter().any(|unit| *unit.id == *id);
-        let mut id = base.clone();
+        let mut id = base.to_string();
         let mut next = 2;
         while taken(&id) {
             id = format!("{base}.{next}");

@@ -93,6 +93,8 @@ pub struct World {
     pub cordoned: BTreeSet<Text>,
     /// Services whose images did not come to their hosts, and why.
     pub missing_images: BTreeMap<Text, Text>,
+    /// What is added to ids that placements of others have.
+    pub suffixes: BTreeMap<Text, Text>,
     /// Whether the scheduler sees etcd and at least half of all hosts: only then a host counts as dead.
     pub sees_most: bool,
     /// The time.

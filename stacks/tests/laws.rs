@@ -305,6 +305,41 @@ fn a_service_waits_for_the_end_of_a_job() {
     assert!(plan(&stack, &world).to_string().contains("shop-web-1"));
 }
 
+#[test]
+fn what_runs_is_replaced_only_once_the_job_of_its_revision_is_done() {
+    let request = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+    let ended = serde_json::json!({ "service": "job", "condition": "service_completed_successfully" });
+    let job = |image: &str| request(serde_json::json!({ "service": "job", "image": image, "job": true }));
+    let web =
+        |image: &str| request(serde_json::json!({ "service": "web", "image": image, "depends_on": [ended.clone()] }));
+    let services = vec![Rollout::new(job("one")), Rollout::new(web("one"))];
+    let mut stack = Stack { name: "shop".into(), services, ..Stack::default() };
+    let mut world = World { sees_most: true, now: Duration::from_secs(1000), ..World::default() };
+    for (service, state) in [(job("one"), State::Done), (web("one"), State::Healthy(Duration::ZERO))] {
+        let (id, index) = (format!("shop-{}-1-{}", service.name, service.digest).into(), "1".into());
+        let (made, placed) = (world.now, world.now);
+        let (service, digest) = (service.name, service.digest);
+        world.units.push(Unit { id, service, index, digest, host: "a".into(), made, placed, state });
+    }
+    for rollout in &mut stack.services {
+        rollout.stage = Stage::Steady;
+    }
+    assert!(plan(&stack, &world).is_empty());
+    for (rollout, wanted) in stack.services.iter_mut().zip([job("two"), web("two")]) {
+        rollout.change(wanted);
+    }
+    let waits = |stack: &Stack, world: &World| plan(stack, world).phases[1].waits.clone();
+    assert_eq!(waits(&stack, &world), "waits for job to be done");
+    // The old one ends, the new one is done.
+    let mut done = world.clone();
+    done.units[0].digest = job("two").digest;
+    assert_ne!(waits(&stack, &done), "waits for job to be done");
+    // The new one fails, so what runs stays.
+    stack.services[0].turn(Turn::RollBack("code 1".into()));
+    let turn = Turn::RollBack("waits for job to be done, which was rolled back".into());
+    assert!(plan(&stack, &world).turns.contains(&("web".into(), turn)));
+}
+
 /// A global service with a unit on each of these hosts, whose uuids are as their names.
 fn global(hosts: &[&str]) -> (Stack, World) {
     let mut wanted = service("old", 1, 1, Order::Auto);

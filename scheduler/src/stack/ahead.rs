@@ -1,13 +1,15 @@
 //! What is found out before anything of an update is begun: whether there is room, and whether images are on their hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::Text;
-use stacks::{Rollout, Service, Stack, State, Unit, World};
+use stacks::{Rollout, Service, Stack, State, Unit, World, unit_id};
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::book::Book;
 use crate::place::answer::{Placement, failure};
 use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
@@ -21,6 +23,9 @@ use crate::subject::Subject;
 
 /// How long no host has to fit until that counts: a cluster shows what was removed a moment later.
 pub(super) const HOPELESS_AFTER: Duration = Duration::from_secs(5);
+
+/// Leaves 24 of 64 random bits for a suffix, six digits: nobody promises so many ids in advance.
+const SUFFIX_SHIFT: u32 = 40;
 
 /// Places of the units of a service that are still to come.
 pub(super) struct Rehearsal {
@@ -113,10 +118,7 @@ impl Starter {
         subject: &Subject,
         (world, beside): (&World, bool),
     ) -> Rehearsal {
-        let indices: Vec<Text> = match world.hosts.get(&service.name) {
-            Some(hosts) if service.global => hosts.iter().cloned().collect(),
-            _ => (1..=service.scale).map(|index| index.to_string().into()).collect(),
-        };
+        let indices = indices_of(service, world);
         let has_new = |index: &Text| {
             let own = |unit: &&Unit| unit.service == service.name && unit.index == *index && unit.is_live();
             world.units.iter().filter(own).any(|unit| unit.digest == service.digest)
@@ -228,6 +230,44 @@ fn lacks_units(rollout: &Rollout, world: &World) -> bool {
 fn units_of(world: &World, service: &Text) -> Vec<(Text, usize)> {
     let own = world.units.iter().filter(|unit| unit.service == *service && unit.is_live());
     own.filter(|unit| !matches!(unit.state, State::Failed(_))).map(|unit| (unit.id.clone(), 0)).collect()
+}
+
+/// Chooses what is added to ids of units to come that placements of others have, which nobody can know before; forgets
+/// what is not needed any more.
+pub(super) fn add_suffixes(book: &Book, stack: &Stack, world: &World, suffixes: &mut BTreeMap<Text, Text>) {
+    let is_own = |id: &str| {
+        let unit = book.record(id).and_then(|record| record.unit.as_ref());
+        unit.is_some_and(|unit| unit.stack == stack.name)
+    };
+    let is_taken = |service: &Service, id: &Text| {
+        let sidekicks = service.request.list("sidekicks").iter().filter_map(|one| one.as_map()?.text("name"));
+        let names = std::iter::once(id.clone()).chain(sidekicks.map(|name| format!("{id}-{name}").into()));
+        let has_id = book.record(id).is_some() || book.unreadable(id).is_some();
+        has_id && !is_own(id) || names.into_iter().any(|name| book.owner_of(&name).is_some_and(|owner| !is_own(owner)))
+    };
+    let mut needed = BTreeSet::new();
+    for service in stack.services.iter().map(|rollout| &rollout.wanted) {
+        for id in indices_of(service, world).iter().map(|index| unit_id(&stack.name, service, index)) {
+            if !is_taken(service, &id) {
+                continue;
+            }
+            let known = suffixes.get(&id).filter(|suffix| !is_taken(service, &format!("{id}.{suffix}").into()));
+            if known.is_none() {
+                let random = RandomState::new().hash_one(&id) >> SUFFIX_SHIFT;
+                suffixes.insert(id.clone(), format!("{random:06x}").into());
+            }
+            needed.insert(id);
+        }
+    }
+    suffixes.retain(|id, _| needed.contains(id));
+}
+
+/// The numbers of the units of a service, or the names of the hosts of a global one.
+fn indices_of(service: &Service, world: &World) -> Vec<Text> {
+    match world.hosts.get(&service.name) {
+        Some(hosts) if service.global => hosts.iter().cloned().collect(),
+        _ => (1..=service.scale).map(|index| index.to_string().into()).collect(),
+    }
 }
 
 /// The host, by uuid, where a unit has to be: that of its index for a global service, or that of its volume.

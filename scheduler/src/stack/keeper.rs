@@ -20,7 +20,7 @@ use crate::place::hosts::{Facts, HostTable};
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
-use crate::stack::ahead::place_of;
+use crate::stack::ahead::{add_suffixes, place_of};
 use crate::stack::counts::UnitCounts;
 use crate::stack::memory::{Flight, Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
@@ -284,6 +284,7 @@ impl Starter {
         own.hopeless = seen.hopeless;
         own.room = seen.room;
         own.counts = seen.counts;
+        own.suffixes = seen.suffixes;
         let now = self.clock().now();
         own.retries.retain(|_, retry| retry.not_before.saturating_add(WELL) > now);
         own.begun.retain(|id, _| seen.begun.contains_key(id) || own.in_flight.contains_key(id));
@@ -312,6 +313,8 @@ impl Starter {
         world.fits_beside.clone_from(&room.fits_beside);
         world.hopeless.clone_from(&room.hopeless);
         own.room = Some((at, room));
+        self.placer().with_any(now, |book| add_suffixes(book, stack, &world, &mut own.suffixes));
+        world.suffixes.clone_from(&own.suffixes);
         let plan = plan(stack, &world);
         own.counts = UnitCounts {
             wanted: plan.phases.iter().map(|phase| phase.wanted).sum(),

@@ -39,6 +39,8 @@ pub(crate) struct StackMemory {
     pub(crate) begun: BTreeMap<Text, Duration>,
     /// Units that could not be placed or started while their service was updated, by id.
     pub(crate) failed: BTreeMap<Text, FailedUnit>,
+    /// What is added to ids of units that placements of others have, by the id.
+    pub(crate) suffixes: BTreeMap<Text, Text>,
     /// When what failed while its service was as it should be is tried again, by service and index.
     pub(crate) retries: BTreeMap<(Text, Text), Retry>,
     /// Steps that are being done, by the id of the unit.

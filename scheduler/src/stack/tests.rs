@@ -19,6 +19,7 @@ use crate::ledger::journal::Journal;
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
+use crate::place::request::Request;
 use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
 use crate::stack::store::Command;
@@ -190,6 +191,32 @@ async fn a_stack_whose_host_is_gone_is_degraded_and_says_so() {
 }
 
 #[tokio::test]
+async fn no_placement_of_somebody_else_keeps_a_unit_away_by_its_id_or_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("one", 1, &json!({}))).await.unwrap();
+    let first = hosts_of(&kept.becomes("done").await).into_keys().next().unwrap();
+    let taken = |index: u32| first.replace("-1-", &format!("-{index}-"));
+    for asked in
+        [json!({ "id": taken(2), "name": "a", "image": "i" }), json!({ "id": "b", "name": taken(3), "image": "i" })]
+    {
+        let request = Request::parse(&serde_json::from_value(asked).unwrap()).unwrap();
+        let id = request.id.clone().unwrap();
+        kept.starter.place(&request, &id, RequestCredentials::default(), None).await.unwrap();
+    }
+    kept.put(web("one", 3, &json!({}))).await.unwrap();
+    let units: Vec<String> = hosts_of(&kept.becomes("done").await).into_keys().collect();
+    assert!(units.len() == 3 && units[0] == first, "{units:?}");
+    assert!(
+        units[1].starts_with(&format!("{}.", taken(2))) && units[2].starts_with(&format!("{}.", taken(3))),
+        "{units:?}"
+    );
+    assert_eq!(played.names().iter().filter(|name| units.contains(name)).count(), 3);
+    kept.end().await;
+}
+
+#[tokio::test]
 async fn what_is_still_being_pulled_is_removed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let (played, address) = Played::start().await;
@@ -266,6 +293,22 @@ async fn questions_about_stacks_that_are_not_there_leave_nothing_behind() {
         assert!(kept.starter.view_stack(&name).is_err());
     }
     assert_eq!(crate::lock::lock(&kept.starter.stack_memory).stacks.len(), 0);
+    kept.end().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_removed_by_who_may_touch_every_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_played, address) = Played::start().await;
+    let rules = json!({ "default": { "stacks": [""] }, "subjects": { "token:all": { "stacks": "*", "hosts": "*" } } });
+    let kept = Kept::with_policy(address, folder.path(), &rules).await;
+    let (placer, clock) = (kept.starter.placer(), kept.starter.clock());
+    placer.with_any(clock.now(), |book| book.set_aside("web".into(), "damaged".into()));
+    let may = |name: Option<&'static str>| async move {
+        placer.permit_removal(&Subject::of_token(name), "web", clock).await.is_ok()
+    };
+    assert!(!may(None).await, "it may be of any stack");
+    assert!(may(Some("all")).await);
     kept.end().await;
 }
 

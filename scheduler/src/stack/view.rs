@@ -1,12 +1,14 @@
 //! A stack as clients see it.
 
+use std::collections::BTreeMap;
+
 use model::Text;
 use serde::Serialize;
 use stacks::{Phase, Rollout, Stack, Stage, State, Unit, World};
 
+use crate::ledger::record::Record;
 use crate::ledger::stack::StackRevision;
 use crate::place::answer::image_name;
-use crate::place::hosts::HostTable;
 use crate::place::refusal::Refusal;
 use crate::stack::keeper::Seen;
 use crate::stack::memory::{Images, StackMemory};
@@ -99,6 +101,9 @@ pub(crate) struct RevisionService {
     pub(crate) revision: Text,
 }
 
+/// The names of the hosts of units, by the units' ids.
+type HostNames = BTreeMap<Text, Text>;
+
 impl Starter {
     /// A stack as clients see it.
     ///
@@ -107,8 +112,11 @@ impl Starter {
     /// Fails if there is none of this name, and before the ledger and the cluster are known.
     pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
         let seen = self.see_stack(name)?;
-        let inventory = self.placer().inventory();
-        Ok(self.with_stack(name, |memory| view(&seen, memory, inventory.hosts())))
+        // Also of hosts that the cluster does not list any more.
+        let host_of = |(id, record): (&Text, &Record)| Some((id.clone(), record.replicas.first()?.host_name.clone()));
+        let hosts =
+            self.placer().with_any(self.clock().now(), |book| book.units_of_stack(name).filter_map(host_of).collect());
+        Ok(self.with_stack(name, |memory| view(&seen, memory, &hosts)))
     }
 
     /// The revisions of a stack, the newest first.
@@ -138,7 +146,7 @@ fn revision_view(revision: &StackRevision) -> RevisionView {
     }
 }
 
-fn view(seen: &Seen, memory: &StackMemory, hosts: &HostTable) -> StackView {
+fn view(seen: &Seen, memory: &StackMemory, hosts: &HostNames) -> StackView {
     let Seen { record, world, plan } = seen;
     let stack = &record.stack;
     let services: Vec<ServiceView> = stack
@@ -235,7 +243,7 @@ fn service_view(
     phase: &Phase,
     world: &World,
     memory: &StackMemory,
-    hosts: &HostTable,
+    hosts: &HostNames,
 ) -> ServiceView {
     let service = &rollout.wanted;
     let (stage, why) = match &rollout.stage {
@@ -271,7 +279,7 @@ fn service_view(
     }
 }
 
-fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostTable) -> UnitView {
+fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostNames) -> UnitView {
     let (state, why) = match &unit.state {
         State::Starting => ("starting", None),
         State::Healthy(_) => ("healthy", None),
@@ -288,7 +296,7 @@ fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostTable) -> UnitV
     UnitView {
         id: unit.id.clone(),
         index: unit.index.clone(),
-        host: if unit.host.is_empty() { Text::default() } else { hosts.name_of(&unit.host) },
+        host: hosts.get(&unit.id).cloned().unwrap_or_default(),
         state,
         why: why.cloned(),
         revision: unit.digest.clone(),

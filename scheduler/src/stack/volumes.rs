@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use model::{Map, Text, Value};
 use serde::Serialize;
+use stacks::Service;
 use tracing::{info, warn};
 
 use crate::audit::line::{Action, AuditLine};
@@ -149,11 +150,11 @@ impl Starter {
                     for name in names {
                         if let Some(other) = self.other_user((stack, &name), &host.uuid) {
                             // Also when that one is gone: what it wrote there is not this stack's.
-                            info!(%stack, host = %host.name, volume = %name, %other, "a volume of the stack stays, another placement mounts it");
+                            info!(%stack, host = %host.name, volume = %name, %other, "a volume of the stack stays, something else has it");
                             self.placer().audit().put(&AuditLine {
                                 request: stack_id(stack),
                                 hosts: vec![host.name.clone()],
-                                reason: format!("volume {name}: {other} mounts it"),
+                                reason: format!("volume {name}: {other} has it"),
                                 ..AuditLine::new(Action::Stack, &Subject::own(), "volume stays")
                             });
                             continue;
@@ -186,7 +187,7 @@ impl Starter {
         is_done
     }
 
-    /// A placement that is not of this stack and mounts a volume of this name on a host.
+    /// What else has a volume of this name on a host: a placement that is not of this stack and mounts it, or another stack that names it.
     fn other_user(&self, (stack, volume): (&str, &str), host: &Text) -> Option<Text> {
         self.placer().with_any(self.clock().now(), |book| {
             let others =
@@ -194,7 +195,13 @@ impl Starter {
             let there = others.filter(|(_, record)| record.replicas.iter().any(|replica| replica.host == *host));
             let mut users = there
                 .filter(|(_, record)| members_of(&record.asked).flat_map(mounts_of).any(|mounted| mounted == volume));
-            users.next().map(|(id, _)| id.clone())
+            let user = users.next().map(|(id, _)| id.clone());
+            // A stack that has no unit just now has stored data all the same.
+            let mut stacks = book.stack_names().filter(|other| ***other != *stack);
+            user.or_else(|| {
+                let names = |other: &&Text| book.stack(other).is_some_and(|record| is_named_in(record, volume));
+                stacks.find(names).map(|other| format!("stack {other}").into())
+            })
         })
     }
 
@@ -249,11 +256,27 @@ fn mounts_of(member: &Map) -> impl Iterator<Item = &str> {
     member.list("volumes").iter().filter_map(Value::as_str).filter_map(named_volume)
 }
 
+/// Whether a revision of a stack mounts a volume of this name, with any index.
+fn is_named_in(record: &StackRecord, volume: &str) -> bool {
+    let is_it = |name: &str| match name.split_once(INDEX) {
+        None => name == volume,
+        Some((before, after)) => {
+            volume.strip_prefix(before).is_some_and(|rest| rest.len() > after.len() && rest.ends_with(after))
+        }
+    };
+    services_of(record).iter().flat_map(|service| members_of(&service.request)).flat_map(mounts_of).any(is_it)
+}
+
+/// The services of all revisions of a stack.
+fn services_of(record: &StackRecord) -> Vec<Service> {
+    let current = wanted(&record.stack);
+    record.history.iter().flat_map(|revision| revision.services.iter().cloned()).chain(current).collect()
+}
+
 /// The names of volumes in all revisions of a stack, with any index.
 fn named_in(record: &StackRecord) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let current = wanted(&record.stack);
-    for service in record.history.iter().flat_map(|revision| &revision.services).chain(&current) {
+    for service in services_of(record) {
         for member in members_of(&service.request) {
             let external = member.list("external_volumes");
             let own = mounts_of(member).filter(|name| !external.iter().any(|other| other.as_str() == Some(name)));
@@ -267,7 +290,6 @@ fn named_in(record: &StackRecord) -> BTreeSet<String> {
 mod tests {
     use super::*;
     use crate::stack::store::changed;
-    use stacks::Service;
     use std::time::Duration;
 
     #[test]
@@ -284,5 +306,15 @@ mod tests {
         let record = changed(None, (&name, vec![first]), rules, &by, Duration::ZERO);
         let record = changed(Some(&record), (&name, vec![second]), rules, &by, Duration::ZERO);
         assert_eq!(named_in(&record).into_iter().collect::<Vec<_>>(), ["log", "old", "shop-data-1"]);
+        for (volume, named) in [
+            ("old", true),
+            ("log", true),
+            ("theirs", true),
+            ("shop-data-12", true),
+            ("shop-data-", false),
+            ("b", false),
+        ] {
+            assert_eq!(is_named_in(&record, volume), named, "{volume}");
+        }
     }
 }

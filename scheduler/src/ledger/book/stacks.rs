@@ -298,7 +298,8 @@ mod tests {
             learn(&mut book, &key, 2, put, &first);
             book
         });
-        let drafted = |book: &mut Book| book.draft(&[id.clone()], &BTreeMap::new(), 1).draft.puts.remove(&key);
+        let drafted =
+            |book: &mut Book| book.draft(std::slice::from_ref(&id), &BTreeMap::new(), 1).draft.puts.remove(&key);
         let [one, other] = &mut books;
         assert!(!one.give_up_stack("shop"), "nobody else is there");
         for book in [&mut *one, &mut *other] {
@@ -311,7 +312,7 @@ mod tests {
             learn(book, &key, 4, put.next(), &given);
         }
         assert!(one.is_foreign(&id) && one.orphans().is_empty() && drafted(one).is_none(), "it gave it up");
-        assert_eq!(other.orphans(), [id.clone()]);
+        assert_eq!(other.orphans(), std::slice::from_ref(&id));
         let taken = drafted(other).unwrap();
         // It sees the cluster again.
         one.give_up_no_more();
