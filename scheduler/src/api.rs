@@ -322,7 +322,8 @@ mod tests {
             ..Options::default()
         };
         let snapshots = Arc::new(Store::new(Snapshot::default()));
-        let server = Server::new(&options, snapshots, &mut Registry::default()).unwrap();
+        let server = Server::new(&options, snapshots.clone(), &mut Registry::default()).unwrap();
+        snapshots.publish(Arc::default());
         let audit = server.app.placer.audit().clone();
         let listener = platform::socket::tcp_listener(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -390,6 +391,34 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [("place", "Origin"), ("remove", "Sec-Fetch-Site"), ("event", "Host")]);
+    }
+
+    #[tokio::test]
+    async fn what_a_stack_has_is_not_shown_by_a_plan_to_who_has_no_credential() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, _) = serving(folder.path());
+        let ask = Ask { server, token_file: None, tls_certs: None, insecure: false, json: false };
+        let client = Client::new(&ask).unwrap();
+        let body = json!({ "services": [{ "service": "web", "image": "web" }] });
+        let put = async |name: &str| {
+            let path = format!("/v1/stacks/{name}?detach=true");
+            client.ask(hyper::Method::PUT, &path, Some(&body), |_| ()).await.unwrap().status
+        };
+        // The cluster is known a moment later.
+        while put("shop").await == hyper::StatusCode::SERVICE_UNAVAILABLE {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(put("shop").await, hyper::StatusCode::OK);
+        for (path, body, expected) in [
+            ("/v1/stacks/shop/plan", &body, "401"),
+            ("/v1/stacks/shop/history", &json!({ "from": 1, "to": 1 }), "401"),
+            // Nothing is there that could be shown; the policy allows no image.
+            ("/v1/stacks/new/plan", &body, "403"),
+        ] {
+            assert_eq!(status(server, &format!("POST {path}"), "", body).await, expected, "{path}");
+        }
+        let planned = client.ask(hyper::Method::POST, "/v1/stacks/shop/plan", Some(&body), |_| ()).await.unwrap();
+        assert_eq!(planned.status, hyper::StatusCode::OK, "{}", planned.body);
     }
 
     #[tokio::test]

@@ -193,7 +193,7 @@ impl Placer {
         now: Duration,
     ) -> Result<Placement, Refusal> {
         if !request.dry_run
-            && let Some(answer) = repeat(book, request, id)?
+            && let Some(answer) = self.repeat(book, request, id)?
         {
             return Ok(answer);
         }
@@ -209,6 +209,28 @@ impl Placer {
             forget_all(book, &replicas);
         }
         Ok(answer)
+    }
+
+    /// The answer given before to the same request. Only the ledger proves it: any client can set any label.
+    fn repeat(&self, book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
+        let Some(record) = book.record(id) else {
+            return book.unreadable(id).map_or(Ok(None), |why| Err(unreadable(id, why)));
+        };
+        if record.fingerprint == request.fingerprint {
+            return Ok(Some(answer_of(id.clone(), record, true)));
+        }
+        let asked = Request::parse(&record.asked.clone().into());
+        let policy = self.policy.load_full();
+        // What another one's request has is not to be found out by guessing.
+        let may_see = asked.is_ok_and(|asked| policy.check_removal(&request.subject, &asked).is_ok());
+        Err(Refusal::Taken(if may_see {
+            let differing = differences(&record.asked, &request.asked).join(", ");
+            format!(
+                "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
+            )
+        } else {
+            format!("id {id} belongs to a request of a stack that is not yours: take another id")
+        }))
     }
 
     /// Explains for every host whether the unit fits, and why not.
@@ -571,20 +593,6 @@ fn decided(
         failures: Vec::new(),
         explanation,
     }
-}
-
-/// The answer given before to the same request. Only the ledger proves it: any client can set any label.
-fn repeat(book: &Book, request: &Request, id: &Text) -> Result<Option<Placement>, Refusal> {
-    if let Some(record) = book.record(id) {
-        if record.fingerprint != request.fingerprint {
-            let differing = differences(&record.asked, &request.asked).join(", ");
-            return Err(Refusal::Taken(format!(
-                "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
-            )));
-        }
-        return Ok(Some(answer_of(id.clone(), record, true)));
-    }
-    book.unreadable(id).map_or(Ok(None), |why| Err(unreadable(id, why)))
 }
 
 /// On how many hosts a global service still has to be and can be.

@@ -15,6 +15,9 @@ use crate::reply::Reply;
 /// The name that stands for the host itself wherever it is asked for (RFC 6761 section 6.3), in wire format.
 const LOCALHOST: &[u8] = b"\x09localhost\0";
 
+/// Where EC2 answers about an instance, with its credentials, by IPv6.
+const METADATA_OF_EC2: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
 /// Prefix of IPv4 addresses behind a translator (RFC 6052 section 2.1), without its zeros.
 const NAT64: [u16; 2] = [0x64, 0xff9b];
 
@@ -89,7 +92,9 @@ fn forms(address: IpAddr) -> Vec<IpAddr> {
 fn is_own(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0 || v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local() || v6 == Ipv6Addr::UNSPECIFIED,
+        IpAddr::V6(v6) => {
+            v6.is_loopback() || v6.is_unicast_link_local() || v6 == Ipv6Addr::UNSPECIFIED || v6 == METADATA_OF_EC2
+        }
     }
 }
 
@@ -141,6 +146,7 @@ mod tests {
             "::",
             "::1",
             "fe80::1",
+            "fd00:ec2::254",
             "fd00::7",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.250",

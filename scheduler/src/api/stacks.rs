@@ -114,22 +114,23 @@ pub(super) async fn history(
     found.map(|revisions| shown(&app, &caller, &name, &History { revisions })).into()
 }
 
-/// What differs between two revisions: `{"from": 1, "to": 2}`. It shows commands and labels, as a plan does, so the policy says who may ask.
+/// What differs between two revisions: `{"from": 1, "to": 2}`. It shows commands and labels, so the policy says who may ask.
 pub(super) async fn diff(
     State(app): State<Arc<App>>,
     Segment(name): Segment,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Reply {
+) -> Response {
+    let Some(subject) = caller.0 else { return app.unauthorized(Action::Ask, stack_id(&name)) };
     let value = match json(&app, request).await {
         Ok(value) => value,
-        Err(reply) => return reply,
+        Err(reply) => return reply.into_response(),
     };
     let found = || -> Result<Differences, Refusal> {
         let fields = Fields::of(&value)?;
         fields.only(&[&["from", "to"]])?;
         let stack = stack_name(&name)?;
-        app.placer.permit_stack(&stack, &caller.0.unwrap_or_default())?;
+        app.placer.permit_stack(&stack, &subject)?;
         let (record, _) = app.placer.stack(&stack, app.clock.now())?;
         let services = |key: &str| -> Result<_, Refusal> {
             let missing = || Invalid::new(key, "missing", "a revision");
@@ -141,26 +142,30 @@ pub(super) async fn diff(
         let differences = differences(&services("from")?.services, &services("to")?.services);
         Ok(Differences { differences })
     };
-    found().into()
+    Reply::from(found()).into_response()
 }
 
+/// What would change. A plan of a stack that is there shows what differs from it, so it needs a credential.
 pub(super) async fn plan(
     State(app): State<Arc<App>>,
     Segment(name): Segment,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Reply {
+) -> Response {
+    if caller.0.is_none() && app.placer.stack(&name, app.clock.now()).is_ok() {
+        return app.unauthorized(Action::Ask, stack_id(&name));
+    }
     let value = match json(&app, request).await {
         Ok(value) => value,
-        Err(reply) => return reply,
+        Err(reply) => return reply.into_response(),
     };
-    let Ok(_turn) = PLANNING.acquire().await else { return bug() };
+    let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
     let planning = tokio::task::spawn_blocking(move || {
         let name = stack_name(&name)?;
         let wish = Wish::parse(&name, &value)?;
         app.starter.preview_stack(&name, &wish, &caller.0.unwrap_or_default())
     });
-    planning.await.map_or_else(|_| bug(), Reply::from)
+    planning.await.map_or_else(|_| bug(), Reply::from).into_response()
 }
 
 pub(super) async fn put(

@@ -297,6 +297,27 @@ async fn questions_about_stacks_that_are_not_there_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn what_a_request_has_is_not_told_to_who_asks_with_its_id_for_another_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_played, address) = Played::start().await;
+    let rules = json!({ "default": {}, "subjects": { "token:bob": { "stacks": ["b"] } } });
+    let kept = Kept::with_policy(address, folder.path(), &rules).await;
+    let placed = |name: Option<&str>, pin: &str| {
+        let asked = json!({ "id": "a", "image": "i", "stack": "a", "environment": { "PIN": pin } });
+        let request = Request::parse(&serde_json::from_value(asked).unwrap()).unwrap();
+        let request = Request { subject: Subject::of_token(name), ..request };
+        let starter = kept.starter.clone();
+        async move { starter.place(&request, &"a".into(), RequestCredentials::default(), None).await }
+    };
+    placed(None, "1").await.unwrap();
+    let own = placed(None, "2").await.unwrap_err().to_string();
+    assert!(own.contains("environment.PIN"), "{own}");
+    let other = placed(Some("bob"), "2").await.unwrap_err().to_string();
+    assert_eq!(other, "id a belongs to a request of a stack that is not yours: take another id");
+    kept.end().await;
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_removed_by_who_may_touch_every_stack() {
     let folder = tempfile::tempdir().unwrap();
     let (_played, address) = Played::start().await;
