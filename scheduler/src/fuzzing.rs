@@ -1,21 +1,35 @@
-//! What the fuzzers of the ledger's records and of files of stacks call (`fuzz/src/ledger.rs`, `fuzz/src/template.rs`); no part
-//! of the service.
+//! What the fuzzers of the ledger's records and of files of stacks call (`fuzz/src/ledger.rs`, `fuzz/src/template.rs`), and the test
+//! of noninterference; no part of the service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{Map, Text, Value, objects};
+use model::{Map, Snapshot, Text, Value, objects};
 use source::Store;
+use stacks::{Rollout, Service, Stack, Stage, unit_id};
 
 use crate::cli::compose::{self, Reading};
-use crate::ledger::LAPSE;
+use crate::clock::Clock;
 use crate::ledger::etcd::keys::{Key, Keys};
 use crate::ledger::etcd::seal::{LedgerKey, Put, Seal};
 use crate::ledger::mirror::KeyChange;
+use crate::ledger::record::{Record, Replica, Stage as UnitStage};
+use crate::ledger::stack::{StackRecord, stack_id};
+use crate::ledger::{LAPSE, Ledger};
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
+use crate::place::replica::replica_of;
 use crate::place::strategy::{Order, Strategy};
+use crate::stack::store::changed;
+use crate::stack::unit::UnitRequest;
+use crate::stack::wish::Wish;
+use crate::start::endpoint::Endpoints;
+use crate::start::{EngineAccess, Starter};
+use crate::subject::Subject;
+
+/// Where the engine of a host would be asked.
+const ENGINE: &str = "tcp://127.0.0.1:1";
 
 const NOW: Duration = Duration::from_secs(1000);
 
@@ -74,6 +88,96 @@ pub fn learned(value: &[u8], is_sealed: bool) -> Learned {
     let hosts = placer.hosts(NOW).unwrap_or_default();
     let promised = hosts.first().and_then(|host| host.pools.get("memoryReservation")).map_or(0, |pool| pool.promised);
     Learned { placements: all.into_iter().map(|one| (one.id, one.error)).collect(), left: ids(NOW), promised }
+}
+
+/// A container that is a unit of the stack that is tried.
+#[derive(Clone, Debug)]
+pub struct KeptUnit {
+    /// Its host, by name.
+    pub host: String,
+    /// Its name, and its id in the engine.
+    pub container: (String, String),
+}
+
+/// A scheduler that has one stack, and asks no engine.
+#[derive(Debug)]
+pub struct KeptStack {
+    starter: Arc<Starter>,
+    inventories: Arc<Store<Inventory>>,
+    body: Value,
+}
+
+impl KeptStack {
+    /// One whose units run, and that may have units on these hosts alone.
+    pub fn new(snapshot: &Snapshot, units: &[KeptUnit], hosts: &[&str]) -> Self {
+        let inventory = Arc::new(Inventory::new(snapshot));
+        let service = |count: usize| {
+            serde_json::json!({ "service": "web", "image": "i", "count": count, "update": { "monitor": 0 },
+                "constraints": [format!("node.hostname =~ ^({})$", hosts.join("|"))] })
+        };
+        let name = Text::from("kept");
+        let services = serde_json::from_value(service(units.len())).ok().and_then(|map| Service::parse(&map).ok());
+        let services: Vec<Service> = services.into_iter().collect();
+        let record = changed(None, (&name, services.clone()), (false, false), &Subject::own(), NOW);
+        let steady = |service: &Service| Rollout { stage: Stage::Steady, ..Rollout::new(service.clone()) };
+        let stack = Stack { services: services.iter().map(steady).collect(), ..record.stack };
+        let mut records = vec![(stack_id(&name), Record::of_stack(StackRecord { stack, ..record }, NOW))];
+        for (at, unit) in units.iter().enumerate() {
+            let Some(host) = inventory.hosts().find(&unit.host) else { continue };
+            let facts = inventory.hosts().facts(host);
+            let index = (at + 1).to_string();
+            for service in &services {
+                let id: Text = unit_id(&name, service, &index);
+                let asked = UnitRequest { stack: &name, service, index: &index, id: &id, host: None };
+                let Ok(request) = asked.request(&Subject::own()) else { continue };
+                let container: Text = unit.container.0.as_str().into();
+                let place = (facts.uuid.clone(), facts.name.clone());
+                let replica = replica_of(&request, place, std::slice::from_ref(&container), &[]);
+                let mut replica = Replica { stage: UnitStage::Started, ..replica };
+                replica.members[0].container = Some(unit.container.1.as_str().into());
+                let (subject, stack) = (Subject::own(), None);
+                let (fingerprint, made) = (request.fingerprint, NOW);
+                let (replicas, unplaced, asked) = (vec![replica], 0, request.asked);
+                let record =
+                    Record { fingerprint, made, replicas, unplaced, subject, asked, unit: request.unit, stack };
+                records.push((id, record));
+            }
+        }
+        let ledger = Ledger::new();
+        ledger.with(Arc::default, NOW, |book| records.into_iter().for_each(|(id, record)| book.enter(id, record)));
+        let inventories = Arc::new(Store::new(Inventory::default()));
+        inventories.publish(inventory);
+        let mut placer = Placer::new(inventories.clone(), Order::Ratio, Strategy::Spread).with_ledger(ledger);
+        // None of them is asked.
+        let engines: Vec<(Text, Value)> = hosts.iter().map(|host| ((*host).into(), Value::text(ENGINE))).collect();
+        if let Ok(endpoints) = Endpoints::new(&Map::new(engines).into(), false) {
+            placer = placer.with_endpoints(endpoints);
+        }
+        let starter = Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default());
+        let body = serde_json::json!({ "services": [service(units.len() + 1)] });
+        Self { starter, inventories, body: serde_json::from_value(body).unwrap_or_default() }
+    }
+
+    /// Shows another snapshot from now on.
+    pub fn show(&self, snapshot: &Snapshot) {
+        let next = self.inventories.load_full().succeeding(snapshot);
+        self.inventories.publish(Arc::new(next));
+    }
+
+    /// How it is, and where one more unit would go, as JSON.
+    pub fn seen(&self) -> String {
+        let name = Text::from("kept");
+        let view = self.starter.view_stack(&name).map_err(|refusal| refusal.to_string());
+        let wish = Wish::parse(&name, &self.body).map_err(|wrong| wrong.to_string());
+        let preview = wish.and_then(|wish| {
+            let preview = self.starter.preview_stack(&name, &wish, &Subject::own());
+            let preview = preview.map_err(|refusal| refusal.to_string())?;
+            // Why there is no place counts all hosts.
+            let units = preview.services.iter().flat_map(|service| &service.units);
+            Ok((preview.text, units.map(|unit| (unit.index.clone(), unit.to.clone())).collect::<Vec<_>>()))
+        });
+        serde_json::json!([view, preview]).to_string()
+    }
 }
 
 /// Reads a compose file and the file of the predecessor beside it, as `up` does: the services, or what is wrong.

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use dns::zone::{Settings, snapshot};
 use model::Snapshot;
+use scheduler::fuzzing::KeptStack;
 use scheduler::{Inventory, Order, Placer, Strategy};
 use serde_json::{Value, json};
 use source::Store;
 use tests::question::{Answer, Question};
 use tokio::runtime::Runtime;
 
-use crate::world::World;
+use crate::world::{RED, World};
 
 /// Room for an answer over TCP.
 const ANSWER_MAX: usize = 1 << 16;
@@ -29,7 +30,7 @@ pub(crate) trait Answering {
     /// The status and the body of the response to a request with these header lines.
     fn http(&self, path: &str, client: &str, headers: &[(&str, String)]) -> Option<(u16, String)>;
 
-    /// What the scheduler says of these hosts, of the placement that red has, and of where a request fits.
+    /// What the scheduler says of these hosts, of the placement and the stack that red has, and of where a request fits.
     fn scheduler(&self, request: &Value, hosts: &[&str]) -> Option<Value>;
 
     /// All that a client sees of the cluster, as JSON.
@@ -48,6 +49,8 @@ pub(crate) struct Services<'r> {
     /// Each world asks only one of these two besides, so that there is time for many worlds.
     metadata: Option<metadata::fuzzing::Answerer>,
     scheduler: Option<(Arc<Store<Inventory>>, Placer)>,
+    /// The stack of red that a scheduler has.
+    stack: Option<KeptStack>,
     /// Where answers of `dns` are written.
     room: RefCell<Vec<u8>>,
 }
@@ -61,6 +64,7 @@ impl<'r> Services<'r> {
             dns: dns::fuzzing::Answerer::new(snapshot::build(snapshot, &Settings::default(), 1)),
             metadata: (!world.places).then(metadata),
             scheduler: world.places.then(|| scheduler(snapshot)),
+            stack: world.places.then(|| KeptStack::new(snapshot, &world.units(), &RED)),
             room: RefCell::new(vec![0; ANSWER_MAX]),
         }
     }
@@ -76,6 +80,9 @@ impl<'r> Services<'r> {
         if let Some((inventories, _)) = &self.scheduler {
             let next = inventories.load_full().succeeding(snapshot);
             inventories.publish(Arc::new(next));
+        }
+        if let Some(stack) = &self.stack {
+            stack.show(snapshot);
         }
     }
 }
@@ -124,6 +131,7 @@ impl Answering for Services<'_> {
             reports.map_err(|refusal| refusal.to_string()),
             verdicts.map_err(|refusal| refusal.to_string()),
             unit.map_err(|refusal| refusal.to_string()),
+            self.stack.as_ref().map(KeptStack::seen),
         ]))
     }
 }

@@ -7,6 +7,7 @@ use live::docker::fuzzing::document;
 use live::etcd::fuzzing::written;
 use live::{HostDocument, HostOptions};
 use model::checkers::{CHECKER, CHECKS};
+use scheduler::fuzzing::KeptUnit;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -423,6 +424,18 @@ impl World {
             Some((container["Name"].as_str()?.trim_start_matches('/').to_owned(), address.to_owned()))
         };
         self.red.get(host).into_iter().flatten().filter_map(|(container, _)| of(container)).collect()
+    }
+
+    /// The containers of red that a scheduler has started, as units of a stack.
+    pub(crate) fn units(&self) -> Vec<KeptUnit> {
+        let of = |host: &&'static str| {
+            let host = *host;
+            self.red.get(host).into_iter().flatten().map(move |(container, _)| {
+                let text = |key: &str| container[key].as_str().unwrap_or_default().trim_start_matches('/').to_owned();
+                KeptUnit { host: host.to_owned(), container: (text("Name"), text("Id")) }
+            })
+        };
+        RED.iter().flat_map(of).collect()
     }
 
     /// Whether a document names a stack, so that all clients search it.
