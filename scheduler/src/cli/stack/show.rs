@@ -51,7 +51,9 @@ pub(super) fn unit_rows(stack: &Value) -> Vec<Vec<String>> {
     let mut rows = vec![row(["SERVICE", "UNIT", "HOST", "STATE", "REVISION", "NOTE"])];
     for service in list(&stack["services"]) {
         let name = text(&service["name"]);
-        let note = [&service["why"], &service["waits"]].map(text).join(" ").trim().to_owned();
+        let (why, waits) = (text(&service["why"]), text(&service["waits"]));
+        let note = if why.is_empty() || waits.contains(&why) { waits } else { format!("{why} {waits}") };
+        let note = note.trim().to_owned();
         for (at, unit) in list(&service["units"]).iter().enumerate() {
             let note = match (unit["why"].as_str(), at) {
                 (Some(why), _) => why.to_owned(),
