@@ -11,9 +11,11 @@ mod health_check;
 mod host_files;
 mod merge;
 mod networks;
+mod outside;
 pub(crate) mod place;
 mod ports;
 mod rancher;
+mod refused;
 mod section;
 mod service;
 mod settings;
@@ -98,6 +100,7 @@ pub(crate) fn requests(
                     networks: NetworkNames::default(),
                     host_files: HostFiles::default(),
                     volumes: Described::default(),
+                    outside: Vec::new(),
                     warnings: RefCell::default(),
                 };
                 let (found, told) = compose.requests(map).map_err(within)?;
@@ -240,6 +243,8 @@ struct Compose<'a> {
     host_files: HostFiles,
     /// The volumes that the file describes.
     volumes: Described,
+    /// Services for which no container is started.
+    outside: Vec<Text>,
     warnings: RefCell<Vec<Warning>>,
 }
 
@@ -277,7 +282,7 @@ impl Compose<'_> {
         } else {
             let known =
                 [".catalog", "catalog", "configs", "name", "networks", "secrets", "services", "version", "volumes"];
-            file.only(&known)?;
+            refused::of_file(&file, &known)?;
             for key in known[..2].iter().filter(|key| file.get(key).is_some()) {
                 self.warn((*key).to_owned(), "no effect here: a catalog is read by `scheduler catalog`");
             }
@@ -286,7 +291,7 @@ impl Compose<'_> {
                 .filter_map(|key| Some(self.interpolated(key, file.get(key)?).map(|value| (Text::from(*key), value))));
             let of_engines = Map::new(of_engines.collect::<Result<_, Invalid>>()?);
             let of_engines = Section { path: String::new(), map: &of_engines };
-            self.networks = networks::described(&of_engines)?;
+            self.networks = networks::described(&of_engines, &|field, text| self.warn(field, text))?;
             self.host_files = HostFiles::described(&of_engines)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.named(&self.interpolated("volumes", described)?)?;
@@ -295,9 +300,11 @@ impl Compose<'_> {
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
         let services = self.of_profiles(&self.with_rancher(&self.extended(&services)?)?)?;
-        let path = |name: &str| format!("{}{name}", self.top);
+        let top = self.top;
+        let path = |name: &str| format!("{top}{name}");
         let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));
         let services: Map = Map::new(services.iter().map(interpolated).collect::<Result<_, Invalid>>()?);
+        let services = self.started(&services)?;
         let mut left = self.units(&services)?;
         let mut done: Vec<Text> = Vec::new();
         let mut requests = Vec::new();

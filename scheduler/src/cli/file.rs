@@ -1,5 +1,8 @@
 //! Files of requests, as `place`, `explain`, `plan` and `up` read them.
 
+#[cfg(test)]
+mod tests;
+
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -59,13 +62,18 @@ pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, b
     let files = Files::of(file, None, stack)?;
     let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    Ok((documents.requests(false, &files)?, is_compose))
+    Ok((warned(documents.requests(false, &files)?), is_compose))
 }
 
 /// The stack that files describe: its name and its services.
 pub(super) fn read_stack(files: &Files<'_>) -> Result<(String, Vec<Value>), Failure> {
+    stack(files).map(|(name, read)| (name, warned(read)))
+}
+
+/// The same, with its warnings.
+fn stack(files: &Files<'_>) -> Result<(String, WithWarnings), Failure> {
     let documents = Documents::read(files)?;
-    let mut services = documents.requests(true, files)?;
+    let (mut services, warnings) = documents.requests(true, files)?;
     let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -78,7 +86,18 @@ pub(super) fn read_stack(files: &Files<'_>) -> Result<(String, Vec<Value>), Fail
             map.remove("id");
         }
     }
-    Ok((name.unwrap_or(documents.stack), services))
+    Ok((name.unwrap_or(documents.stack), (services, warnings)))
+}
+
+/// Requests, and a line for each thing that has no effect.
+type WithWarnings = (Vec<Value>, Vec<String>);
+
+/// Shows the warnings.
+fn warned((requests, warnings): WithWarnings) -> Vec<Value> {
+    for line in warnings {
+        warn(&format!("warning: {line}"));
+    }
+    requests
 }
 
 /// A variable of the environment.
@@ -322,7 +341,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Vec<Value>, Failure> {
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<WithWarnings, Failure> {
         let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
@@ -337,13 +356,10 @@ impl<'a> Documents<'a> {
         let requests = compose::requests(&self.all, &reading, &mut warnings);
         let requests = requests
             .map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field, files))))?;
-        for Warning { field, text } in warnings {
-            warn(&format!("warning: {}: {field}: {text}", self.place(&field, files)));
-        }
-        requests
-            .iter()
-            .map(|request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error)))
-            .collect()
+        let told = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
+        let warnings = warnings.into_iter().map(told).collect();
+        let json = |request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error));
+        Ok((requests.iter().map(json).collect::<Result<_, _>>()?, warnings))
     }
 }
 
@@ -357,125 +373,4 @@ pub(super) fn plain_name(name: &str) -> String {
 /// How many lines of a text end before this byte.
 fn lines_before(text: &str, byte: usize) -> usize {
     text[..byte].matches('\n').count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn input(shown: &str, text: &str) -> Input {
-        Input { shown: shown.to_owned(), text: text.to_owned(), rendered: None }
-    }
-
-    fn wrong(compose: Input, rancher: Option<&str>) -> String {
-        let files = Files {
-            compose,
-            more: Vec::new(),
-            rancher: rancher.map(|text| input("second", text)),
-            stack: None,
-            folder: Some("Shop".to_owned()),
-            variable: &|_| None,
-            unset_is_empty: false,
-            path: PathBuf::new(),
-            is_confined: false,
-            profiles: &[],
-        };
-        match read_stack(&files) {
-            Ok((name, services)) => panic!("{name}: {services:?}"),
-            Err(failure) => failure.to_string(),
-        }
-    }
-
-    #[test]
-    fn errors_name_the_file_that_says_it_and_the_line() {
-        const COMPOSE: &str = "version: '2'\nservices:\n  web:\n    image: a\n    scale: 2\n";
-        let first =
-            |line: &str| wrong(input("first", &format!("{COMPOSE}    {line}\n")), Some("web:\n  retain_ip: true\n"));
-        assert!(
-            first("gpus: .").starts_with("first, line 6: services.web.gpus: is not supported"),
-            "{}",
-            first("gpus: .")
-        );
-        let second = |line: &str| wrong(input("first", COMPOSE), Some(&format!("web:\n  retain_ip: true\n  {line}\n")));
-        for (line, part) in [
-            ("vcpu: 2", "second, line 3: services.web.vcpu: is not supported"),
-            ("health_check: {prot: 80}", "second, line 3: services.web.health_check.prot"),
-            // Both have it, and the second file's word counts.
-            ("scale: x", "second, line 3: services.web.scale"),
-        ] {
-            assert!(second(line).starts_with(part), "{line}: {}", second(line));
-        }
-        let versioned =
-            wrong(input("first", "web: {image: a}\n"), Some("version: '2'\nservices:\n  web:\n    vcpu: 2\n"));
-        assert!(versioned.starts_with("second, line 4: web.vcpu"), "{versioned}");
-        // What is there twice would be one of the two.
-        let twice = wrong(input("first", "services:\n  web:\n    image: a\n    image: b\n"), None);
-        assert!(twice.starts_with("first: line 4") && twice.contains("image"), "{twice}");
-        let several = wrong(input("first", "id: a\nservice: a\nimage: b\n---\n# c\nid: b\nimagee: c\n"), None);
-        assert!(several.starts_with("first, line 7: [1].imagee"), "{several}");
-    }
-
-    #[test]
-    fn errors_of_templates_name_the_line_of_the_template() {
-        let template = "services:\n{{- if .Values.no }}\n  gone: {image: a}\n{{- end }}\n  web:\n    image: a\n    {{ .Values.key }}: 5\n";
-        let rendered = |key: &'static str| {
-            let answer = move |name: &str| Some(if name == "key" { key } else { "" }.to_owned());
-            let rendered = stacks::Template::parse(template).unwrap().render(&answer).unwrap();
-            wrong(input("first.tpl", template).of_template(rendered), None)
-        };
-        assert!(rendered("gpus").starts_with("first.tpl, line 7: services.web.gpus"), "{}", rendered("gpus"));
-        // What is no YAML too, where the reader notices.
-        assert!(rendered("[").starts_with("first.tpl: line 8"), "{}", rendered("["));
-    }
-
-    #[test]
-    fn several_files_are_one_and_errors_name_the_last_that_says_it() {
-        const BASE: &str = "services:\n  web:\n    image: a\n    scale: 2\n";
-        let files = |compose: &str, more: &[&str]| Files {
-            compose: input("first", compose),
-            more: more.iter().enumerate().map(|(at, text)| input(["second", "third"][at], text)).collect(),
-            rancher: None,
-            stack: Some("shop"),
-            folder: None,
-            variable: &|_| None,
-            unset_is_empty: false,
-            path: PathBuf::new(),
-            is_confined: false,
-            profiles: &[],
-        };
-        let (_, services) = read_stack(&files(BASE, &["services: {web: {scale: 3}}\n", "web: {tty: true}\n"])).unwrap();
-        assert_eq!((&services[0]["count"], &services[0]["tty"]), (&3.into(), &true.into()));
-        let wrong = |compose: &str, more: &[&str]| read_stack(&files(compose, more)).unwrap_err().to_string();
-        for (more, part) in [
-            (&["services:\n  web:\n    scale: x\n"][..], "second, line 3: services.web.scale"),
-            (
-                &["services:\n  web:\n    scale: x\n", "services:\n  web:\n\n    scale: y\n"],
-                "third, line 4: services.web.scale",
-            ),
-            (&["services:\n  web:\n    tty: true\n    gpus: .\n"], "second, line 4: services.web.gpus"),
-            (&["- a\n"], "first: it is read with second"),
-            (&["id: a\nimage: b\n"], "first: it is read with second"),
-        ] {
-            let error = wrong(BASE, more);
-            assert!(error.starts_with(part), "{more:?}: {error}");
-        }
-        let whole = wrong("services:\n  web:\n    image: a\n    gpus: .\n", &["services:\n  web:\n    tty: true\n"]);
-        assert!(whole.starts_with("first, line 4: services.web.gpus"), "{whole}");
-    }
-
-    #[test]
-    fn what_a_service_has_from_another_is_found_where_it_stands() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("common")).unwrap();
-        std::fs::write(folder.path().join("common/base.yml"), "base:\n  image: a\n  gpus: .\n").unwrap();
-        let wrong = |text: &str| {
-            std::fs::write(folder.path().join("compose.yml"), text).unwrap();
-            let files = Files::of(&folder.path().join("compose.yml"), None, None).unwrap();
-            read_stack(&files).unwrap_err().to_string()
-        };
-        let other = wrong("services:\n  web:\n    extends: {file: common/base.yml, service: base}\n");
-        assert!(other.contains("common/base.yml, line 3: services.web.gpus"), "{other}");
-        let same = wrong("services:\n  base:\n    image: a\n    gpus: .\n  a:\n    extends: base\n");
-        assert!(same.contains("compose.yml, line 4: services.a.gpus"), "{same}");
-    }
 }

@@ -70,7 +70,7 @@ pub(crate) fn body(
         cmd: some(&run.command),
         entrypoint: some(&run.entrypoint),
         env: (!run.environment.is_empty()).then(|| run.environment.clone()),
-        hostname: run.hostname.as_ref().filter(|_| apart).map(ToString::to_string),
+        hostname: member.hostname(&held.name).filter(|_| apart),
         domainname: run.domainname.as_ref().filter(|_| apart).map(ToString::to_string),
         open_stdin: run.stdin_open.then_some(true),
         tty: run.tty.then_some(true),
@@ -267,6 +267,23 @@ mod tests {
             bodies(r#"{"image": "a", "resources": {"memory": 5}}"#, true)[0]["HostConfig"]["MemoryReservation"]
                 .is_null()
         );
+    }
+
+    #[test]
+    fn a_label_of_the_predecessor_gives_a_container_its_own_name() {
+        let hostname = |more: &str, value: &str| {
+            let labels = format!("{{\"io.rancher.container.hostname_override\": \"{value}\"}}");
+            bodies(&format!("{{\"image\": \"a\", \"labels\": {labels}{more}}}"), false)[0]["Hostname"].clone()
+        };
+        for (more, value, expected) in [
+            ("", "container_name", serde_json::json!("unit-0")),
+            ("", "other", serde_json::Value::Null),
+            (r#", "hostname": "web""#, "container_name", "web".into()),
+            (r#", "engine": {"uts": "host"}"#, "container_name", serde_json::Value::Null),
+            (r#", "network": "none""#, "container_name", serde_json::Value::Null),
+        ] {
+            assert_eq!(hostname(more, value), expected, "{more} {value}");
+        }
     }
 
     #[test]

@@ -12,17 +12,31 @@ const DEFAULT: &str = "default";
 /// Names of networks in a file, and what the engines call them.
 pub(super) type NetworkNames = Vec<(Text, Text)>;
 
-/// Networks that the file describes. They have to be on the engines already: what would make one is refused.
-pub(super) fn described(file: &Section<'_>) -> Result<NetworkNames, Invalid> {
+/// What would make a network.
+const OF_MAKING: [&str; 7] = ["attachable", "driver", "driver_opts", "enable_ipv4", "enable_ipv6", "ipam", "labels"];
+
+/// Networks that the file describes. They have to be on the engines already: what would make one has no effect, and what would
+/// keep its containers apart is refused.
+pub(super) fn described(file: &Section<'_>, warn: &dyn Fn(String, &str)) -> Result<NetworkNames, Invalid> {
     let mut names = Vec::new();
     let Some(networks) = file.below("networks")? else { return Ok(names) };
     for (name, value) in networks.map.iter().filter(|(_, value)| !value.is_null()) {
         let network = Section::new(networks.at(name), value)?;
-        network.only(&["external", "name"]).map_err(|error| Invalid {
+        network.only(&[&["external", "name"], &OF_MAKING[..]].concat()).map_err(|error| Invalid {
             expected: "external or name: networks are made on the hosts (`docker network create`), not here".into(),
             ..error
         })?;
-        names.extend(real_name(&network)?.map(|own| (name.clone(), own)));
+        let own = real_name(&network)?;
+        for key in OF_MAKING.iter().filter(|key| network.get(key).is_some()) {
+            let text = match own.as_ref().unwrap_or(name) {
+                name if **name == *DEFAULT => {
+                    "without effect: services without `networks` are in the engine's own".into()
+                }
+                name => format!("without effect: the network {name} has to be on the hosts (`docker network create`)"),
+            };
+            warn(network.at(key), &text);
+        }
+        names.extend(own.map(|own| (name.clone(), own)));
     }
     Ok(names)
 }

@@ -7,14 +7,14 @@ use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, up
 use crate::cli::compose::health_check::health_check;
 use crate::cli::compose::networks::networks;
 use crate::cli::compose::ports::ports;
-use crate::cli::compose::rancher;
 use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::cli::compose::settings::bytes;
 use crate::cli::compose::volumes::{external, named, volumes};
+use crate::cli::compose::{rancher, refused};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
-use crate::place::request::member::words;
+use crate::place::request::member::{HOSTNAME_LABEL, words};
 
 /// Label of a container that is not started again when it has ended.
 const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
@@ -22,7 +22,7 @@ const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
 /// Label with what a service calls others, which Berth's DNS answers.
 const LINKS_LABEL: &str = "io.berth.links";
 
-const SERVICE_KEYS: &[&str] = &[
+pub(super) const SERVICE_KEYS: &[&str] = &[
     "attach",
     "build",
     "command",
@@ -50,6 +50,7 @@ const SERVICE_KEYS: &[&str] = &[
     "log_opt",
     "mem_limit",
     "mem_reservation",
+    "milli_cpu_reservation",
     "net",
     "network_mode",
     "networks",
@@ -105,6 +106,11 @@ impl Compose<'_> {
         if service.get("attach").is_some() {
             self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
         }
+        for key in ["links", "external_links"] {
+            for (at, _) in texts(service, key)?.iter().enumerate().filter(|(_, text)| names_nothing(text)) {
+                self.warn(service.at(&format!("{key}[{at}]")), "without effect: it names no service");
+            }
+        }
         let policy = service.text("pull_policy")?.filter(|word| !matches!(&**word, "" | "missing" | "if_not_present"));
         match policy {
             None => Ok(()),
@@ -155,7 +161,7 @@ impl Compose<'_> {
 
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         let settings: Vec<_> = engine::names().collect();
-        service.only(&[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
+        refused::of_service(service, &[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
         self.check_rancher(service)?;
         expose(service)?;
         let mut draft: Draft = Vec::new();
@@ -204,6 +210,8 @@ impl Compose<'_> {
         let mut resources: Draft = Vec::new();
         let mut limits: Draft = Vec::new();
         resources.extend(service.get("mem_reservation").and_then(bytes).map(|value| ("memory".into(), value)));
+        resources
+            .extend(integer(service, "milli_cpu_reservation")?.map(|milli| ("milli_cpu".into(), Value::Int(milli))));
         limits.extend(service.get("mem_limit").and_then(bytes).map(|value| ("memory".into(), value)));
         limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
         let mut count = self.scale(service)?;
@@ -256,7 +264,8 @@ impl Compose<'_> {
 }
 
 /// Labels of the predecessor that do something here, by how they begin.
-const LABELS_WITH_EFFECT: [&str; 8] = [
+const LABELS_WITH_EFFECT: [&str; 9] = [
+    HOSTNAME_LABEL,
     "io.rancher.container.name",
     "io.rancher.container.start_once",
     "io.rancher.lb_service.",
@@ -320,7 +329,7 @@ fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
 pub(super) struct Link {
     /// `SERVICE`, or `STACK/SERVICE` of another stack.
     pub(super) target: Text,
-    alias: Text,
+    pub(super) alias: Text,
 }
 
 impl Link {
@@ -336,7 +345,7 @@ pub(super) fn links(service: &Section<'_>) -> Result<Vec<Link>, Invalid> {
 }
 
 /// Services of other stacks whose names it uses.
-fn external_links(service: &Section<'_>) -> Result<Vec<Link>, Invalid> {
+pub(super) fn external_links(service: &Section<'_>) -> Result<Vec<Link>, Invalid> {
     let of_stack = |target: &str| target.split('/').count() == 2 && target.split('/').all(|part| !part.is_empty());
     linked(service, "external_links", of_stack, "STACK/SERVICE or STACK/SERVICE:ALIAS")
 }
@@ -357,7 +366,12 @@ fn linked(
         }
         Ok(Link { target: target.into(), alias: alias.into() })
     };
-    texts(service, key)?.into_iter().enumerate().map(link).collect()
+    texts(service, key)?.into_iter().enumerate().filter(|(_, text)| !names_nothing(text)).map(link).collect()
+}
+
+/// Whether a link has only an alias, as an empty variable leaves it.
+fn names_nothing(link: &str) -> bool {
+    link.is_empty() || link.starts_with(':')
 }
 
 /// Checks the ports that other containers may use. They need nothing done: no engine keeps containers apart by port.

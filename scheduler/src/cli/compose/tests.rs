@@ -96,7 +96,7 @@ fn what_is_not_supported_is_named() {
     check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
     check_wrong("services:\n  web: {build: .}\n", "services.web.build", "nothing is built");
     check_wrong(&service("label_file: none.labels"), "services.web.label_file[0]", "none.labels: not found");
-    check_wrong("networks: {a: {driver: b}}\nservices: {}\n", "networks.a.driver", "not supported");
+    check_wrong("networks: {a: {internal: true}}\nservices: {}\n", "networks.a.internal", "not supported");
     check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "not supported");
 }
 
@@ -407,7 +407,7 @@ fn what_cannot_be_given_is_refused_with_a_way_out() {
     check_wrong(&top("secrets: {a: {environment: A}}"), "secrets.a.environment", "absolute path on the hosts");
     check_wrong(&top("secrets: {a: {file: ./a}}"), "secrets.a.file", "absolute path on the hosts");
     check_wrong(&top("configs: {a: {external: true}}"), "configs.a.external", "absolute path on the hosts");
-    check_wrong(&top("networks: {a: {driver: overlay}}"), "networks.a.driver", "docker network create");
+    check_wrong(&top("networks: {a: {internal: true}}"), "networks.a.internal", "docker network create");
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Compose<'_> {
             }
             let links = links(&service)?.into_iter();
             used.extend(links.map(|link| ("links", link.target, Condition::Started)));
+            used.retain(|(_, other, _)| !self.outside.contains(other));
             for (key, other, condition) in used {
                 if services.get(&other).is_none() {
                     return Err(Invalid::new(service.at(key), format!("no service {other}"), "services of this file"));

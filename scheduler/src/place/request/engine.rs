@@ -173,6 +173,11 @@ impl EngineSettings {
         names.map(|(name, ..)| *name).filter(|name| LINUX_ONLY.contains(name))
     }
 
+    /// Whether a container has its host's own name.
+    pub(crate) fn has_name_of_host(&self) -> bool {
+        self.0.get("UTSMode").and_then(JsonValue::as_str) == Some("host")
+    }
+
     /// What they let a container do that others on its host would notice, as a policy calls each: `privileged`,
     /// `cap_add=NET_ADMIN`, `pid=host`.
     ///

@@ -14,6 +14,12 @@ use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, 
 use crate::place::request::networks::JoinedNetwork;
 use crate::place::windows::Build;
 
+/// Label of a container whose host name is its own name.
+pub(crate) const HOSTNAME_LABEL: &str = "io.rancher.container.hostname_override";
+
+/// Longest host name: systems take no more than one label of a DNS name.
+const HOSTNAME_BYTES_MAX: usize = 63;
+
 /// One container of the unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Member {
@@ -38,6 +44,17 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// What it calls itself, if it or a label says so. `name` is what its engine calls it.
+    pub(crate) fn hostname(&self, name: &str) -> Option<String> {
+        let is_named = |(key, value): &(Text, Text)| &**key == HOSTNAME_LABEL && &**value == "container_name";
+        // In the host's own namespace no engine takes another name.
+        let is_free = || !self.run.engine.has_name_of_host();
+        let of_label = || {
+            (name.len() <= HOSTNAME_BYTES_MAX && self.labels.iter().any(is_named) && is_free()).then(|| name.to_owned())
+        };
+        self.run.hostname.as_ref().map(ToString::to_string).or_else(of_label)
+    }
+
     /// What is done when it fails its health checks, as its labels say; `None` if it has none.
     ///
     /// # Errors

@@ -1,0 +1,192 @@
+//! Files that are read, and where what is wrong in them stands.
+
+use std::fmt::Write as _;
+
+use super::*;
+
+fn input(shown: &str, text: &str) -> Input {
+    Input { shown: shown.to_owned(), text: text.to_owned(), rendered: None }
+}
+
+fn wrong(compose: Input, rancher: Option<&str>) -> String {
+    let files = Files {
+        compose,
+        more: Vec::new(),
+        rancher: rancher.map(|text| input("second", text)),
+        stack: None,
+        folder: Some("Shop".to_owned()),
+        variable: &|_| None,
+        unset_is_empty: false,
+        path: PathBuf::new(),
+        is_confined: false,
+        profiles: &[],
+    };
+    match read_stack(&files) {
+        Ok((name, services)) => panic!("{name}: {services:?}"),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+#[test]
+fn errors_name_the_file_that_says_it_and_the_line() {
+    const COMPOSE: &str = "version: '2'\nservices:\n  web:\n    image: a\n    scale: 2\n";
+    let first =
+        |line: &str| wrong(input("first", &format!("{COMPOSE}    {line}\n")), Some("web:\n  retain_ip: true\n"));
+    assert!(first("gpus: .").starts_with("first, line 6: services.web.gpus: is not supported"), "{}", first("gpus: ."));
+    let second = |line: &str| wrong(input("first", COMPOSE), Some(&format!("web:\n  retain_ip: true\n  {line}\n")));
+    for (line, part) in [
+        ("vcpu: 2", "second, line 3: services.web.vcpu: is not supported"),
+        ("health_check: {prot: 80}", "second, line 3: services.web.health_check.prot"),
+        // Both have it, and the second file's word counts.
+        ("scale: x", "second, line 3: services.web.scale"),
+    ] {
+        assert!(second(line).starts_with(part), "{line}: {}", second(line));
+    }
+    let versioned = wrong(input("first", "web: {image: a}\n"), Some("version: '2'\nservices:\n  web:\n    vcpu: 2\n"));
+    assert!(versioned.starts_with("second, line 4: web.vcpu"), "{versioned}");
+    // What is there twice would be one of the two.
+    let twice = wrong(input("first", "services:\n  web:\n    image: a\n    image: b\n"), None);
+    assert!(twice.starts_with("first: line 4") && twice.contains("image"), "{twice}");
+    let several = wrong(input("first", "id: a\nservice: a\nimage: b\n---\n# c\nid: b\nimagee: c\n"), None);
+    assert!(several.starts_with("first, line 7: [1].imagee"), "{several}");
+}
+
+#[test]
+fn errors_of_templates_name_the_line_of_the_template() {
+    let template = "services:\n{{- if .Values.no }}\n  gone: {image: a}\n{{- end }}\n  web:\n    image: a\n    {{ .Values.key }}: 5\n";
+    let rendered = |key: &'static str| {
+        let answer = move |name: &str| Some(if name == "key" { key } else { "" }.to_owned());
+        let rendered = stacks::Template::parse(template).unwrap().render(&answer).unwrap();
+        wrong(input("first.tpl", template).of_template(rendered), None)
+    };
+    assert!(rendered("gpus").starts_with("first.tpl, line 7: services.web.gpus"), "{}", rendered("gpus"));
+    // What is no YAML too, where the reader notices.
+    assert!(rendered("[").starts_with("first.tpl: line 8"), "{}", rendered("["));
+}
+
+#[test]
+fn several_files_are_one_and_errors_name_the_last_that_says_it() {
+    const BASE: &str = "services:\n  web:\n    image: a\n    scale: 2\n";
+    let files = |compose: &str, more: &[&str]| Files {
+        compose: input("first", compose),
+        more: more.iter().enumerate().map(|(at, text)| input(["second", "third"][at], text)).collect(),
+        rancher: None,
+        stack: Some("shop"),
+        folder: None,
+        variable: &|_| None,
+        unset_is_empty: false,
+        path: PathBuf::new(),
+        is_confined: false,
+        profiles: &[],
+    };
+    let (_, services) = read_stack(&files(BASE, &["services: {web: {scale: 3}}\n", "web: {tty: true}\n"])).unwrap();
+    assert_eq!((&services[0]["count"], &services[0]["tty"]), (&3.into(), &true.into()));
+    let wrong = |compose: &str, more: &[&str]| read_stack(&files(compose, more)).unwrap_err().to_string();
+    for (more, part) in [
+        (&["services:\n  web:\n    scale: x\n"][..], "second, line 3: services.web.scale"),
+        (
+            &["services:\n  web:\n    scale: x\n", "services:\n  web:\n\n    scale: y\n"],
+            "third, line 4: services.web.scale",
+        ),
+        (&["services:\n  web:\n    tty: true\n    gpus: .\n"], "second, line 4: services.web.gpus"),
+        (&["- a\n"], "first: it is read with second"),
+        (&["id: a\nimage: b\n"], "first: it is read with second"),
+    ] {
+        let error = wrong(BASE, more);
+        assert!(error.starts_with(part), "{more:?}: {error}");
+    }
+    let whole = wrong("services:\n  web:\n    image: a\n    gpus: .\n", &["services:\n  web:\n    tty: true\n"]);
+    assert!(whole.starts_with("first, line 4: services.web.gpus"), "{whole}");
+}
+
+#[test]
+fn what_a_service_has_from_another_is_found_where_it_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("common")).unwrap();
+    std::fs::write(folder.path().join("common/base.yml"), "base:\n  image: a\n  gpus: .\n").unwrap();
+    let wrong = |text: &str| {
+        std::fs::write(folder.path().join("compose.yml"), text).unwrap();
+        let files = Files::of(&folder.path().join("compose.yml"), None, None).unwrap();
+        read_stack(&files).unwrap_err().to_string()
+    };
+    let other = wrong("services:\n  web:\n    extends: {file: common/base.yml, service: base}\n");
+    assert!(other.contains("common/base.yml, line 3: services.web.gpus"), "{other}");
+    let same = wrong("services:\n  base:\n    image: a\n    gpus: .\n  a:\n    extends: base\n");
+    assert!(same.contains("compose.yml, line 4: services.a.gpus"), "{same}");
+}
+
+/// Files in the manner of the predecessor's catalog, and what becomes of each: the services in the order in which they are
+/// started, or why it is refused, and what has no effect.
+const CATALOG: [&str; 4] = ["databases", "infrastructure", "specification", "web"];
+
+/// Sets what the files of the catalog are expected to be to what they are.
+const UPDATE: &str = "UPDATE";
+
+fn shown(request: &Value) -> String {
+    let names = |key: &str, name: fn(&Value) -> Option<&str>| {
+        let names: Vec<_> = request[key].as_array().into_iter().flatten().filter_map(name).collect();
+        names.join(", ")
+    };
+    let mut out = request["service"].as_str().unwrap_or_default().to_owned();
+    for (word, names) in [
+        ("with", names("sidekicks", |one| one["name"].as_str())),
+        ("after", names("depends_on", |one| one.as_str().or_else(|| one["service"].as_str()))),
+    ] {
+        if !names.is_empty() {
+            write!(out, " {word} {names}").unwrap();
+        }
+    }
+    out
+}
+
+/// What becomes of one entry of a file of the catalog.
+fn result(parts: &[(&str, &str)]) -> String {
+    let part = |name: &str| parts.iter().find(|(own, _)| *own == name).map(|(_, text)| *text);
+    let answers: Vec<_> = part("answers").unwrap_or_default().lines().filter_map(|line| line.split_once('=')).collect();
+    let variable = |name: &str| answers.iter().find(|(own, _)| *own == name).map(|(_, value)| (*value).to_owned());
+    let files = Files {
+        compose: input("docker-compose.yml", part("docker-compose.yml").unwrap_or_default()),
+        more: Vec::new(),
+        rancher: part("rancher-compose.yml").map(|text| input("rancher-compose.yml", text)),
+        stack: Some("shop"),
+        folder: None,
+        variable: &variable,
+        unset_is_empty: true,
+        path: PathBuf::new(),
+        is_confined: true,
+        profiles: &[],
+    };
+    let mut out = String::new();
+    match stack(&files) {
+        Ok((_, (services, warnings))) => {
+            services.iter().for_each(|service| writeln!(out, "start {}", shown(service)).unwrap());
+            warnings.iter().for_each(|line| writeln!(out, "warning: {line}").unwrap());
+        }
+        Err(failure) => writeln!(out, "refused: {failure}").unwrap(),
+    }
+    out
+}
+
+#[test]
+fn files_of_a_catalog_are_read() {
+    for name in CATALOG {
+        let path = format!("{}/../tests/fixtures/compose/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        let expected = std::fs::read_to_string(&path).unwrap();
+        let mut found = String::new();
+        for entry in expected.split("@@ ").skip(1) {
+            let mut parts = entry.split("\n@ ");
+            let title = parts.next().unwrap();
+            write!(found, "@@ {title}").unwrap();
+            let parts: Vec<_> = parts.filter_map(|part| part.split_once('\n')).collect();
+            for (name, text) in parts.iter().filter(|(name, _)| *name != "result") {
+                write!(found, "\n@ {name}\n{}", text.trim_end()).unwrap();
+            }
+            write!(found, "\n@ result\n{}\n", result(&parts)).unwrap();
+        }
+        if std::env::var_os(UPDATE).is_some() {
+            std::fs::write(&path, &found).unwrap();
+        } else {
+            assert!(found == expected, "{path} is otherwise; {UPDATE}=1 writes what is so now:\n{found}");
+        }
+    }
+}
