@@ -13,6 +13,7 @@ use crate::ledger::book::Book;
 use crate::place::answer::{Placement, failure};
 use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
+use crate::place::request::member::Member;
 use crate::stack::memory::Room;
 use crate::stack::unit::{UnitRequest, any_unit, is_pinned};
 use crate::stack::world::is_gone;
@@ -31,8 +32,8 @@ const SUFFIX_SHIFT: u32 = 40;
 pub(super) struct Rehearsal {
     /// By index.
     pub(super) places: BTreeMap<Text, Placement>,
-    /// The images of a unit, each once.
-    images: BTreeSet<Text>,
+    /// The images of a unit, each once, and whether it is pulled also when a host has one of this name.
+    images: BTreeMap<Text, bool>,
 }
 
 impl Starter {
@@ -145,8 +146,7 @@ impl Starter {
             .map(|(at, (id, request))| Rehearsed { id, request, gone: if at == 0 { &gone } else { &[] } })
             .collect();
         let answers = self.placer().rehearse(&rehearsed, world.now).unwrap_or_default();
-        let members = requests.iter().flat_map(|(_, request)| &request.members);
-        let images = members.filter_map(|member| member.image.clone()).collect();
+        let images = images_of(requests.iter().flat_map(|(_, request)| &request.members));
         Rehearsal { places: missing.into_iter().zip(answers).collect(), images }
     }
 
@@ -163,11 +163,11 @@ impl Starter {
         let unit = UnitRequest { stack: &stack.name, service, index: &missing[0], id: &id, host: None };
         let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
         let Ok(request) = unit.request(subject).map(|request| Request { count, ..request }) else {
-            return Rehearsal { places: BTreeMap::new(), images: BTreeSet::new() };
+            return Rehearsal { places: BTreeMap::new(), images: BTreeMap::new() };
         };
         let rehearsed = Rehearsed { id: &id, request: &request, gone };
         let answer = self.placer().rehearse(&[rehearsed], world.now).ok().and_then(|mut all| all.pop());
-        let images = request.members.iter().filter_map(|member| member.image.clone()).collect();
+        let images = images_of(request.members.iter());
         let Some(answer) = answer else { return Rehearsal { places: BTreeMap::new(), images } };
         let explained = || failure(answer.unplaced, answer.placements.len(), answer.explanation.as_ref());
         let error = (answer.unplaced > 0).then(|| answer.error.clone().unwrap_or_else(explained));
@@ -200,8 +200,8 @@ impl Starter {
             .collect();
         let wanted: Vec<WantedImage> = hosts
             .iter()
-            .flat_map(|host| rehearsal.images.iter().map(|image| (host.clone(), image.clone())))
-            .map(|(host, image)| WantedImage { host, image, always: false })
+            .flat_map(|host| rehearsal.images.iter().map(|(image, always)| (host.clone(), image.clone(), *always)))
+            .map(|(host, image, always)| WantedImage { host, image, always })
             .collect();
         let outcomes = self.pull_ahead(&wanted, brought, &None, stop).await;
         for (one, outcome) in wanted.iter().zip(outcomes) {
@@ -212,6 +212,17 @@ impl Starter {
         }
         Ok(())
     }
+}
+
+/// The images of containers, and whether each is pulled also when a host has one of this name.
+fn images_of<'m>(members: impl Iterator<Item = &'m Member>) -> BTreeMap<Text, bool> {
+    let mut images = BTreeMap::new();
+    for member in members {
+        if let Some(image) = &member.image {
+            *images.entry(image.clone()).or_default() |= member.run.pulls_always;
+        }
+    }
+    images
 }
 
 /// Whether a unit is to leave its host.

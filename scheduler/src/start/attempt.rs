@@ -66,7 +66,11 @@ impl StartJob {
             };
             say("creating");
             self.make_volumes(&docker, request, at, ledger.as_deref()).await;
-            let mut pulled = false;
+            let mut pulled = request.members[at].run.pulls_always;
+            if pulled {
+                let image = self.pull(&docker, request, (replica, at), progress);
+                image.await.map_err(|error| failure(at, error, effects))?;
+            }
             let mut retries = Retries::new();
             let (id, began) = loop {
                 let resolver = &self.starter.access.resolver[..];
@@ -75,15 +79,8 @@ impl StartJob {
                     Ok(created) => break created,
                     Err(EngineError::Absent(message)) if !pulled && message.to_lowercase().contains("image") => {
                         pulled = true;
-                        let image = request.members[at].image.as_deref().unwrap_or_default();
-                        let what = format!("pulling {image}");
-                        say(&what);
-                        let on_pull = |info| send_progress(progress, Progress::of_pull(replica, &held.name, info));
-                        let pull = self.starter.pull(&docker, image, &self.brought, on_pull);
-                        let pulled =
-                            self.give_up.run_until_cancelled(self.shared_when_long(replica, &what, pull)).await;
-                        let given_up = || Err(EngineError::Refused(format!("{what} is given up: it is to be removed")));
-                        pulled.unwrap_or_else(given_up).map_err(|error| failure(at, error, effects))?;
+                        let image = self.pull(&docker, request, (replica, at), progress);
+                        image.await.map_err(|error| failure(at, error, effects))?;
                     }
                     Err(error) => retries.rest(error).await.map_err(|error| failure(at, error, effects))?,
                 }
@@ -121,6 +118,25 @@ impl StartJob {
             digests[at] = found.image;
         }
         Ok((ids, digests))
+    }
+
+    /// Pulls the image of the container at `at`.
+    async fn pull(
+        &self,
+        docker: &DockerEngine,
+        request: &Request,
+        (replica, at): (&Replica, usize),
+        progress: &ProgressSender,
+    ) -> Result<(), EngineError> {
+        let image = request.members[at].image.as_deref().unwrap_or_default();
+        let name = &replica.members[at].name;
+        let what = format!("pulling {image}");
+        self.starter.wait_for(replica, Some(&what));
+        send_progress(progress, Progress::new(replica, name, &what));
+        let on_pull = |info| send_progress(progress, Progress::of_pull(replica, name, info));
+        let pull = self.starter.pull(docker, image, &self.brought, on_pull);
+        let pulled = self.give_up.run_until_cancelled(self.shared_when_long(replica, &what, pull)).await;
+        pulled.unwrap_or_else(|| Err(EngineError::Refused(format!("{what} is given up: it is to be removed"))))
     }
 
     /// The output of `work`; when that takes long, other schedulers can read it.

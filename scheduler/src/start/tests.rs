@@ -684,3 +684,23 @@ async fn images_are_pulled_ahead_two_at_a_time_on_a_host_and_each_says_what_beca
     });
     assert!(matches!(&outcomes[0], ImageOutcome::Failed(error) if error.to_string().contains("given up")));
 }
+
+#[tokio::test]
+async fn an_image_is_pulled_before_a_start_where_its_request_says_so() {
+    let (played, address) = Played::start().await;
+    let starter = starter(address, Ledger::new());
+    let request = |id: &str, image: &str, policy: &str| {
+        let request = json!({ "id": id, "image": image, "start": true, "pull_policy": policy });
+        Request::parse(&serde_json::from_value(request).unwrap()).unwrap()
+    };
+    for (id, image, policy, state, pulls) in [
+        ("a", "i", "missing", Some(Stage::Started), 0),
+        ("b", "i", "always", Some(Stage::Started), 1),
+        ("c", "broken", "always", None, 1),
+    ] {
+        let answer = starter.placed(&request(id, image, policy)).await;
+        assert_eq!((starter.stage(id), played.most_pulls.load(Ordering::Relaxed)), (state, pulls), "{id}: {answer:?}");
+        assert_eq!(answer.failures.iter().any(|why| why.error.contains("no such manifest")), id == "c", "{answer:?}");
+    }
+    assert_eq!(played.created.load(Ordering::Relaxed), 2);
+}

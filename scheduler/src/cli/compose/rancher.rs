@@ -321,8 +321,8 @@ mod tests {
             ("scale_policy: {min: 1, max: 3}", "it stays at 1"),
             ("image: '${NOBODY}b'", "services.web.image: nothing sets NOBODY"),
             (
-                "labels: {io.rancher.container.pull_image: always}",
-                "labels.io.rancher.container.pull_image: a label like any other",
+                "labels: {io.rancher.container.create_agent: true}",
+                "labels.io.rancher.container.create_agent: a label like any other",
             ),
         ] {
             assert!(warned(rancher).contains(part), "{rancher}: {}", warned(rancher));

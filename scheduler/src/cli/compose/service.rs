@@ -15,9 +15,13 @@ use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
 use crate::place::request::member::{HOSTNAME_LABEL, words};
+use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL};
 
 /// Label of a container that is not started again when it has ended.
 const START_ONCE_LABEL: &str = "io.rancher.container.start_once";
+
+/// Label of a container whose image is pulled before each start.
+const PULL_LABEL: &str = "io.rancher.container.pull_image";
 
 /// Label with what a service calls others, which Berth's DNS answers.
 const LINKS_LABEL: &str = "io.berth.links";
@@ -86,13 +90,19 @@ impl Compose<'_> {
         Ok(updates)
     }
 
-    /// Names labels of the predecessor that stay on the container and do nothing else.
-    fn check_labels(&self, service: &Section<'_>, labels: &[(Text, Value)]) {
+    /// Names labels of the predecessor that stay on the container and do nothing else; refuses those that units have.
+    fn check_labels(&self, service: &Section<'_>, labels: &[(Text, Value)]) -> Result<(), Invalid> {
+        let is_of_units = |(key, _): &&(Text, Value)| [REVISION_LABEL, STACK_LABEL, UNIT_LABEL].contains(&&**key);
+        if let Some((key, _)) = labels.iter().find(is_of_units) {
+            let expected = "none: the scheduler gives it to each container of a stack";
+            return Err(Invalid::new(service.at(&format!("labels.{key}")), "is not supported", expected));
+        }
         for (key, _) in labels.iter().filter(|(key, _)| key.starts_with("io.rancher.")) {
             if !LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
                 self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
             }
         }
+        Ok(())
     }
 
     /// Checks keys that become no field of a request.
@@ -111,11 +121,7 @@ impl Compose<'_> {
                 self.warn(service.at(&format!("{key}[{at}]")), "without effect: it names no service");
             }
         }
-        let policy = service.text("pull_policy")?.filter(|word| !matches!(&**word, "" | "missing" | "if_not_present"));
-        match policy {
-            None => Ok(()),
-            Some(_) => Err(unsupported(service.at("pull_policy"), &["missing", "if_not_present"])),
-        }
+        Ok(())
     }
 
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
@@ -186,6 +192,7 @@ impl Compose<'_> {
         for key in ["stdin_open", "tty"] {
             put(key, truth(service, key)?);
         }
+        put("pull_policy", pull_policy(service)?);
         put("volumes_from", volumes_from(service)?);
         if let Some(text) = service.text("stop_grace_period")? {
             let longest = GRACE_MAX.cast_signed();
@@ -201,7 +208,7 @@ impl Compose<'_> {
         let mut labels = self.of_files(service, "label_file")?;
         labels.retain(|(key, _)| !own.iter().any(|(known, _)| known == key));
         labels.extend(own);
-        self.check_labels(service, &labels);
+        self.check_labels(service, &labels)?;
         labels.extend(rancher::health(service, &labels)?);
         put("ports", Some(ports(service)?));
         for (field, value) in self.mounts(service)?.into_iter().chain(self.joined(service)?) {
@@ -250,6 +257,9 @@ impl Compose<'_> {
         if labels.iter().any(|(key, value)| &**key == START_ONCE_LABEL && is_true(value)) {
             put("restart", Some("no".into()));
         }
+        if labels.iter().any(|(key, value)| &**key == PULL_LABEL && value.as_str() == Some("always")) {
+            put("pull_policy", Some("always".into()));
+        }
         put("labels", Some(Map::new(labels).into()));
         put("resources", Some(Map::new(resources).into()));
         put("limits", Some(Map::new(limits).into()));
@@ -264,8 +274,9 @@ impl Compose<'_> {
 }
 
 /// Labels of the predecessor that do something here, by how they begin.
-const LABELS_WITH_EFFECT: [&str; 9] = [
+const LABELS_WITH_EFFECT: [&str; 10] = [
     HOSTNAME_LABEL,
+    PULL_LABEL,
     "io.rancher.container.name",
     "io.rancher.container.start_once",
     "io.rancher.lb_service.",
@@ -307,6 +318,15 @@ fn image_of(service: &Section<'_>) -> Result<Value, Invalid> {
     entry.extend(parts.next().map(|architecture| ("architecture".into(), Value::text(architecture))));
     Ok(Map::new(vec![("name".into(), Value::Text(image)), ("platforms".into(), Value::list([Map::new(entry).into()]))])
         .into())
+}
+
+/// When its image is pulled; `None` where its engine has none.
+fn pull_policy(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+    match service.text("pull_policy")?.as_deref() {
+        None | Some("" | "missing" | "if_not_present") => Ok(None),
+        Some("always") => Ok(Some("always".into())),
+        Some(_) => Err(unsupported(service.at("pull_policy"), &["always", "missing", "if_not_present"])),
+    }
 }
 
 fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {

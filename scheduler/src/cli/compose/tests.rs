@@ -67,7 +67,7 @@ fn what_is_not_supported_is_named() {
     let service = |line: &str| format!("services:\n  web:\n    image: a\n    {line}\n");
     for (line, field) in [
         ("healthcheck: {tests: x}", "services.web.healthcheck.tests"),
-        ("pull_policy: always", "services.web.pull_policy"),
+        ("pull_policy: never", "services.web.pull_policy"),
         ("networks: {a: {ipv4_address: 192.0.2.1}}", "services.web.networks.a.ipv4_address"),
         ("secrets: [{source: a, mode: 288}]", "services.web.secrets[0].mode"),
         ("deploy: {update_config: {parallelism: 1}}", "services.web.deploy.update_config"),
@@ -372,6 +372,9 @@ fn keys_of_the_specification_are_read() {
         ("ports: ['${NO:-}:80', '81:81']", "/ports", serde_json::json!(["80", "81:81"])),
         ("volumes: ['${NO:-}', /b]", "/volumes", serde_json::json!(["/b"])),
         ("pull_policy: missing", "/pull_policy", serde_json::json!(null)),
+        ("pull_policy: always", "/pull_policy", serde_json::json!("always")),
+        ("labels: {io.rancher.container.pull_image: always}", "/pull_policy", serde_json::json!("always")),
+        ("milli_cpu_reservation: 250", "/resources/milli_cpu", serde_json::json!(250)),
         ("extends: {file: common/base.yml, service: base}", "/environment", serde_json::json!({"OWN": "1"})),
         ("extends: {file: common/base.yml, service: base}", "/image", serde_json::json!("a")),
         ("extends: {file: common/base.yml, service: base}", "/labels/a", serde_json::json!("b")),

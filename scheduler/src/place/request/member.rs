@@ -100,6 +100,8 @@ pub(crate) struct RunOptions {
     pub(crate) health_check: Option<HealthCheck>,
     /// Containers whose volumes it has.
     pub(crate) volumes_from: Vec<Text>,
+    /// Whether its image is pulled before each start, also when its engine has one of this name.
+    pub(crate) pulls_always: bool,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub(crate) restart: Option<Text>,
     /// Whether its input stays open while no client is attached.
@@ -149,6 +151,7 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "network_from",
     "networks",
     "ports",
+    "pull_policy",
     "resources",
     "restart",
     "stdin_open",
@@ -263,6 +266,7 @@ impl<'a> Fields<'a> {
             more_networks: networks.collect(),
             network_from: self.text("network_from")?,
             volumes_from: self.texts("volumes_from")?,
+            pulls_always: self.word("pull_policy", &[("always", true), ("missing", false)])?.unwrap_or_default(),
             restart,
             stdin_open: self.truth("stdin_open")?,
             stop_signal: self.text("stop_signal")?,
