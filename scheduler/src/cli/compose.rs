@@ -20,6 +20,8 @@ mod section;
 mod service;
 mod settings;
 #[cfg(test)]
+mod table_tests;
+#[cfg(test)]
 mod tests;
 mod unit;
 mod variable;
