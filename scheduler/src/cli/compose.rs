@@ -279,15 +279,17 @@ impl Compose<'_> {
 
     fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         let file = Section { path: String::new(), map };
+        // A service may be called `catalog`, where services stand at the top.
+        let of_catalog: &[&str] = if self.top.is_empty() { &[".catalog"] } else { &[".catalog", "catalog"] };
+        for key in of_catalog.iter().filter(|key| file.get(key).is_some()) {
+            self.warn((*key).to_owned(), "no effect here: a catalog is read by `scheduler catalog`");
+        }
         let services = if self.top.is_empty() {
-            Map::new(map.iter().filter(|(key, _)| !key.starts_with("x-")).cloned().collect())
+            let is_service = |(key, _): &&(Text, Value)| !key.starts_with("x-") && &**key != ".catalog";
+            Map::new(map.iter().filter(is_service).cloned().collect())
         } else {
-            let known =
-                [".catalog", "catalog", "configs", "name", "networks", "secrets", "services", "version", "volumes"];
-            refused::of_file(&file, &known)?;
-            for key in known[..2].iter().filter(|key| file.get(key).is_some()) {
-                self.warn((*key).to_owned(), "no effect here: a catalog is read by `scheduler catalog`");
-            }
+            let known = ["configs", "name", "networks", "secrets", "services", "version", "volumes"];
+            refused::of_file(&file, &[of_catalog, &known].concat())?;
             let of_engines = ["configs", "networks", "secrets"]
                 .iter()
                 .filter_map(|key| Some(self.interpolated(key, file.get(key)?).map(|value| (Text::from(*key), value))));
@@ -297,7 +299,8 @@ impl Compose<'_> {
             self.host_files = HostFiles::described(&of_engines)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.named(&self.interpolated("volumes", described)?)?;
-                self.volumes = volumes::described(&Section::new("volumes".into(), &described)?, self.for_stack)?;
+                let described = Section::new("volumes".into(), &described)?;
+                self.volumes = volumes::described(&described, self.for_stack, &|field, text| self.warn(field, text))?;
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };

@@ -35,8 +35,11 @@ pub(super) fn ports(service: &Section<'_>) -> Result<Value, Invalid> {
             scalar => {
                 let text = crate::place::hosts::label(&("".into(), scalar.clone())).map(|(_, text)| text);
                 let text = text.ok_or_else(|| Invalid::new(&*path, "no port", "a port such as \"80:8080\""))?;
-                // Without a number, as an empty variable leaves it, the port outside is any.
-                let bare = text.strip_prefix(':').unwrap_or(&text);
+                // Without a number, as an empty variable leaves it, the port outside is any; without all, there is none.
+                let bare = text.trim().trim_start_matches(':');
+                if bare.is_empty() {
+                    continue;
+                }
                 ports.extend(range(bare).ok_or_else(|| {
                     Invalid::new(&*path, format!("found {text:?}"), "a port such as \"80:8080/tcp\"")
                 })?);

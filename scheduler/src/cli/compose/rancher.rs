@@ -277,7 +277,7 @@ mod tests {
     fn what_is_wrong_in_it_is_named() {
         for (rancher, field, part) in [
             ("scale: many", "services.web.scale", "a whole number"),
-            ("scale: 0", "services.web.deploy.replicas", "at least one"),
+            ("scale: 0", "services.web.scale", "at least one"),
             ("start_on_create: false", "services.web.start_on_create", "scheduler scale"),
             ("scale_policy: {least: 1}", "services.web.scale_policy.least", "not supported"),
             ("health_check: {port: 70000}", "services.web.health_check.port", "1 to 65535"),

@@ -117,7 +117,7 @@ impl Compose<'_> {
             self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
         }
         for key in ["links", "external_links"] {
-            for (at, _) in texts(service, key)?.iter().enumerate().filter(|(_, text)| names_nothing(text)) {
+            for (at, _) in link_texts(service, key)?.iter().enumerate().filter(|(_, text)| names_nothing(text)) {
                 self.warn(service.at(&format!("{key}[{at}]")), "without effect: it names no service");
             }
         }
@@ -156,7 +156,11 @@ impl Compose<'_> {
     /// The networks that a service is in, or the container whose network it shares.
     fn joined(&self, service: &Section<'_>) -> Result<Draft, Invalid> {
         let found = match network(service)? {
-            Some(mode) => Some(match mode.split_once(':') {
+            Some((key, mode)) if &*mode == "managed" => {
+                self.warn(service.at(key), "without effect: a network of the predecessor; it is in the engine's own");
+                None
+            }
+            Some((_, mode)) => Some(match mode.split_once(':') {
                 Some((_, other)) => ("network_from", Value::text(other)),
                 None => ("network", Value::Text(mode)),
             }),
@@ -265,7 +269,11 @@ impl Compose<'_> {
         put("limits", Some(Map::new(limits).into()));
         match count {
             Some(Value::Int(0)) => {
-                return Err(Invalid::new(service.at("deploy.replicas"), "found 0", "at least one, or no such service"));
+                let key = ["scale", "scale_policy"]
+                    .into_iter()
+                    .find(|key| service.get("deploy").is_none() && service.get(key).is_some());
+                let field = service.at(key.unwrap_or("deploy.replicas"));
+                return Err(Invalid::new(field, "found 0", "at least one, or no such service"));
             }
             count => put("count", count),
         }
@@ -329,7 +337,8 @@ fn pull_policy(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
     }
 }
 
-fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
+/// The network that a service shares or is in by one word, with the key that says it.
+fn network(service: &Section<'_>) -> Result<Option<(&'static str, Text)>, Invalid> {
     for key in ["network_mode", "net"] {
         let Some(mode) = service.text(key)?.filter(|mode| !mode.is_empty()) else { continue };
         if service.get("networks").is_some() {
@@ -337,7 +346,7 @@ fn network(service: &Section<'_>) -> Result<Option<Text>, Invalid> {
         }
         let is_known = !mode.contains(':') || mode.starts_with("service:") || mode.starts_with("container:");
         return if is_known {
-            Ok(Some(mode))
+            Ok(Some((key, mode)))
         } else {
             Err(Invalid::new(service.at(key), format!("{mode} is not supported"), "a network by name, or service:NAME"))
         };
@@ -386,7 +395,17 @@ fn linked(
         }
         Ok(Link { target: target.into(), alias: alias.into() })
     };
-    texts(service, key)?.into_iter().enumerate().filter(|(_, text)| !names_nothing(text)).map(link).collect()
+    link_texts(service, key)?.into_iter().enumerate().filter(|(_, text)| !names_nothing(text)).map(link).collect()
+}
+
+/// Links as texts: a list of them, or a map to aliases.
+fn link_texts(service: &Section<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
+    let Some(Value::Map(map)) = service.get(key) else { return texts(service, key) };
+    let all = Section { path: service.at(key), map };
+    let text = |(target, _): &(Text, Value)| {
+        Ok(all.text(target)?.map_or_else(|| target.clone(), |alias| format!("{target}:{alias}").into()))
+    };
+    map.iter().map(text).collect()
 }
 
 /// Whether a link has only an alias, as an empty variable leaves it.
@@ -450,9 +469,10 @@ fn words_of(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> 
     Ok(Some(Value::list(words.ok_or_else(wrong)?.into_iter().map(Value::Text))))
 }
 
-/// A whole number, or text that is one.
+/// A whole number, or text that is one. An empty variable says nothing.
 pub(super) fn integer(section: &Section<'_>, key: &str) -> Result<Option<i64>, Invalid> {
-    let Some(value) = section.get(key) else { return Ok(None) };
+    let is_empty = |value: &&Value| value.as_str().is_some_and(|text| text.trim().is_empty());
+    let Some(value) = section.get(key).filter(|value| !is_empty(value)) else { return Ok(None) };
     let number = value.as_int().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
     let wrong = || {
         let found = value.as_str().map_or_else(|| value.kind().to_owned(), |text| format!("{text:?}"));

@@ -55,6 +55,10 @@ impl Compose<'_> {
                     None => continue,
                 },
                 ("ulimits", value) => numbers(value),
+                // So is a driver without a name.
+                ("logging", Value::Map(map)) if map.get("driver").and_then(Value::as_str) == Some("") => {
+                    map.without("driver").into()
+                }
                 ("cap_add" | "cap_drop" | "devices" | "dns_opt" | "security_opt", Value::List(_)) => {
                     Value::list(texts(service, name)?.into_iter().map(Value::Text))
                 }

@@ -97,7 +97,7 @@ fn what_is_not_supported_is_named() {
     check_wrong("services:\n  web: {build: .}\n", "services.web.build", "nothing is built");
     check_wrong(&service("label_file: none.labels"), "services.web.label_file[0]", "none.labels: not found");
     check_wrong("networks: {a: {internal: true}}\nservices: {}\n", "networks.a.internal", "not supported");
-    check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "not supported");
+    check_wrong("volumes: {a: {driver_opts: {b: c}}}\nservices: {}\n", "volumes.a.driver_opts", "docker volume create");
 }
 
 fn json(yaml: &str) -> Vec<serde_json::Value> {
@@ -165,6 +165,12 @@ fn keys_of_catalog_files_are_read() {
         ("group_add: [mail, 5]", "/engine/group_add", serde_json::json!(["mail", "5"])),
         ("cgroup_parent: /a", "/engine/cgroup_parent", serde_json::json!("/a")),
         ("userns_mode: host", "/engine/userns_mode", serde_json::json!("host")),
+        ("external_links: {other/db: sql}", "/labels/io.berth.links", serde_json::json!("other/db:sql")),
+        ("external_links: [':sql', '']", "/labels", serde_json::json!({})),
+        ("net: managed", "/service", serde_json::json!("web")),
+        ("logging: {driver: '', options: {a: b}}", "/engine/logging/options/a", serde_json::json!("b")),
+        ("cpu_shares: ''", "/image", serde_json::json!("a")),
+        ("scale: ''", "/image", serde_json::json!("a")),
         ("domainname: example.org", "/domainname", serde_json::json!("example.org")),
         (
             "external_links: ['other/db:sql', 'other/cache']",
@@ -369,7 +375,7 @@ fn keys_of_the_specification_are_read() {
         ("tty: yes", "/tty", serde_json::json!(true)),
         ("privileged: 'off'", "/engine/privileged", serde_json::json!(false)),
         ("labels: [a, 'b=']", "/labels", serde_json::json!({"a": "", "b": ""})),
-        ("ports: ['${NO:-}:80', '81:81']", "/ports", serde_json::json!(["80", "81:81"])),
+        ("ports: ['${NO:-}:80', '81:81', '::82', '']", "/ports", serde_json::json!(["80", "81:81", "82"])),
         ("volumes: ['${NO:-}', /b]", "/volumes", serde_json::json!(["/b"])),
         ("pull_policy: missing", "/pull_policy", serde_json::json!(null)),
         ("pull_policy: always", "/pull_policy", serde_json::json!("always")),

@@ -27,7 +27,11 @@ pub(super) struct Described {
 /// # Errors
 ///
 /// Refuses what would not be honoured: the engine makes a volume by its name and driver alone.
-pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Described, Invalid> {
+pub(super) fn described(
+    volumes: &Section<'_>,
+    for_stack: bool,
+    warn: &dyn Fn(String, &str),
+) -> Result<Described, Invalid> {
     let mut described = Described::default();
     let known = ["driver", "external", "labels", "name"];
     // Only units of stacks have an index.
@@ -37,7 +41,16 @@ pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Descri
             continue;
         }
         let volume = Section::new(volumes.at(name), value)?;
-        volume.only(&[&known[..], of_stacks].concat())?;
+        let is_external =
+            matches!(volume.get("external"), Some(Value::Map(_))) || truth(&volume, "external")?.is_some();
+        if volume.get("driver_opts").is_some() {
+            if !is_external {
+                let expected = "external: true, and a volume that is made on the hosts (`docker volume create --opt`)";
+                return Err(Invalid::new(volume.at("driver_opts"), "is not supported", expected));
+            }
+            warn(volume.at("driver_opts"), "without effect: the volume is there, as `external` says");
+        }
+        volume.only(&[&known[..], &["driver_opts"], of_stacks].concat())?;
         if truth(&volume, "per_container")?.is_some() {
             described.of_units.push(name.clone());
         }
@@ -48,8 +61,6 @@ pub(super) fn described(volumes: &Section<'_>, for_stack: bool) -> Result<Descri
             }
             described.names.push((name.clone(), own.clone()));
         }
-        let is_external =
-            matches!(volume.get("external"), Some(Value::Map(_))) || truth(&volume, "external")?.is_some();
         if is_external {
             if described.of_units.contains(name) {
                 let problem = "given with external";

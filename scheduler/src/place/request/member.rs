@@ -284,7 +284,9 @@ impl<'a> Fields<'a> {
         let volumes = self.texts("volumes")?;
         let is_relative = |volume: &Text| {
             let source = volume.split(':').next().unwrap_or_default();
-            source.starts_with(['.', '~']) || (source.contains(['/', '\\']) && !source.starts_with(['/', '\\']))
+            source.is_empty()
+                || source.starts_with(['.', '~'])
+                || (source.contains(['/', '\\']) && !source.starts_with(['/', '\\']))
         };
         match volumes.iter().position(is_relative) {
             Some(at) => {
