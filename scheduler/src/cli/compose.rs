@@ -9,6 +9,7 @@ pub(crate) mod env_file;
 pub(crate) mod extends;
 mod health_check;
 mod host_files;
+mod links;
 mod merge;
 mod networks;
 mod outside;

@@ -4,8 +4,9 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
+use crate::cli::compose::links::{Link, external_links, links};
 use crate::cli::compose::section::{Draft, Section};
-use crate::cli::compose::service::{Link, SERVICE_KEYS, external_links, links, texts};
+use crate::cli::compose::service::{SERVICE_KEYS, texts};
 use crate::cli::compose::{rancher, refused};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;

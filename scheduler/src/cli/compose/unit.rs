@@ -4,8 +4,8 @@ use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
 use crate::cli::compose::depends_on::{Condition, Dependency, depends_on};
+use crate::cli::compose::links::links;
 use crate::cli::compose::section::{Draft, Section};
-use crate::cli::compose::service::links;
 use crate::place::invalid::Invalid;
 
 /// Label of a service with the names of those that share its unit.
