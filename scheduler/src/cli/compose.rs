@@ -9,6 +9,7 @@ pub(crate) mod env_file;
 pub(crate) mod extends;
 mod health_check;
 mod host_files;
+pub(crate) mod include;
 mod links;
 mod merge;
 mod networks;
@@ -90,7 +91,7 @@ pub(crate) fn requests(
         match document {
             Value::Map(map) if is_compose(document) => {
                 let map = &without_version(map);
-                let top = if map.get("services").is_some() { "services." } else { "" };
+                let top = if is_whole(map) { "services." } else { "" };
                 let compose = Compose {
                     stack: name(map, reading.stack),
                     top,
@@ -155,7 +156,12 @@ pub(crate) fn is_compose(document: &Value) -> bool {
     };
     document
         .as_map()
-        .is_some_and(|map| map.get("services").is_some() || (map.iter().any(is_service) && map.iter().all(is_alike)))
+        .is_some_and(|map| is_whole(map) || (map.iter().any(is_service) && map.iter().all(is_alike)))
+}
+
+/// Whether a compose file says more than services, so that these stand below a key of their own.
+fn is_whole(map: &Map) -> bool {
+    map.get("services").is_some() || map.get("include").is_some_and(|files| files.as_map().is_none())
 }
 
 /// Whether a document may be one of several files: those that only change services have no image of their own.
@@ -178,7 +184,7 @@ pub(crate) fn merged(documents: &[Value]) -> Option<Value> {
 /// A file of version 1 without the number that some have: what else is there is a service.
 fn without_version(map: &Map) -> Map {
     let is_number = map.get("version").is_some_and(|version| version.as_map().is_none());
-    if map.get("services").is_none() && is_number { map.without("version") } else { map.clone() }
+    if !is_whole(map) && is_number { map.without("version") } else { map.clone() }
 }
 
 /// The way to a field in a compose file, where a request calls it otherwise.
@@ -279,6 +285,7 @@ impl Compose<'_> {
     }
 
     fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
+        let map = if self.top.is_empty() { map } else { &self.included(map)? };
         let file = Section { path: String::new(), map };
         // A service may be called `catalog`, where services stand at the top.
         let of_catalog: &[&str] = if self.top.is_empty() { &[".catalog"] } else { &[".catalog", "catalog"] };

@@ -14,6 +14,7 @@ use stacks::Rendered;
 use crate::cli::Failure;
 use crate::cli::compose;
 use crate::cli::compose::extends::{Extended, folder_of, path_below, services_of};
+use crate::cli::compose::include::paths_of_value;
 use crate::cli::compose::{Reading, Warning};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
@@ -136,6 +137,27 @@ impl Files<'_> {
         let opened = platform::file::open_regular(&path).map_err(|error| error.to_string())?;
         Input::read(path.display().to_string(), opened, VARIABLES_MAX).map_err(|error| error.to_string())
     }
+}
+
+/// Where a field stands that a file has from one that it includes: the file, and the line.
+fn included_place(files: &Files<'_>, value: &model::Value, field: &str) -> Option<String> {
+    let named = |value: &model::Value, folder: &str| -> Vec<String> {
+        paths_of_value(value).iter().filter_map(|path| path_below(folder, path)).collect()
+    };
+    let mut paths = named(value, "");
+    for at in 0..EXTENDED_MAX {
+        let path = paths.get(at)?.clone();
+        let Ok(input) = files.beside(&path) else { continue };
+        let Ok(parsed) = input.document() else { continue };
+        let parsed = parsed.value(model::scalar::core);
+        paths.extend(named(&parsed, folder_of(&path)));
+        let bare = field.strip_prefix("services.").unwrap_or(field);
+        let is_whole = parsed.as_map().is_some_and(|map| map.get("services").is_some());
+        if let (Some(line), 0) = input.find(&(0..input.text.len()), if is_whole { field } else { bare }) {
+            return Some(format!("{}, line {line}", input.shown));
+        }
+    }
+    None
 }
 
 /// Most files and services that are looked at for the place of a field.
@@ -331,7 +353,8 @@ impl<'a> Documents<'a> {
         }
         if missing > 0
             && let Some(value) = self.all.get(at)
-            && let Some(place) = extended_place(files, value, field)
+            && let Some(place) =
+                extended_place(files, value, field).or_else(|| included_place(files, value, field))
         {
             return place;
         }

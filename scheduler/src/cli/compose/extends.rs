@@ -9,7 +9,7 @@ use crate::cli::compose::{Compose, merge};
 use crate::place::invalid::Invalid;
 
 /// Most services that extend each other: what is longer is a circle.
-const CHAIN_MAX: usize = 16;
+pub(super) const CHAIN_MAX: usize = 16;
 
 /// Where a service that is extended is: the file, which may be the same one, and its name.
 pub(crate) struct Extended {
@@ -83,7 +83,7 @@ impl Compose<'_> {
     }
 
     /// A service with what it extends; errors are about `path`, which is in the first file.
-    fn with_extended<'v>(
+    pub(super) fn with_extended<'v>(
         &self,
         path: &str,
         value: &'v Value,
@@ -133,7 +133,7 @@ impl Compose<'_> {
 }
 
 /// A service of a file in another folder, whose files are named from this one.
-fn moved(service: Value, from: &str, folder: &str) -> Value {
+pub(super) fn moved(service: Value, from: &str, folder: &str) -> Value {
     if from == folder {
         return service;
     }

@@ -31,6 +31,7 @@ pub(super) fn files(base: &Map, over: &Map) -> Map {
             joined(base, over, &|_, base, over| service(base, over)).into()
         }
         (Value::Map(base), Value::Map(over)) => joined(base, over, &|_, base, over| deep(base, over)).into(),
+        (Value::List(_), Value::List(_)) => appended(base, over, &|_| None),
         _ => over.clone(),
     })
 }
@@ -264,6 +265,10 @@ mod tests {
         assert_eq!(whole["name"], "b");
         assert_eq!(whole["volumes"], serde_json::json!({"x": {"driver": "y"}, "z": null}));
         assert_eq!(whole["services"].as_object().unwrap().len(), 2);
+        assert_eq!(
+            merged("include: [a]\nservices: {}\n", "include: [b]\nservices: {}\n")["include"],
+            serde_json::json!(["a", "b"])
+        );
         assert_eq!(merged("a: {image: a}\n", "a: {image: b}\n"), serde_json::json!({"a": {"image": "b"}}));
         assert_eq!(
             merged("a: {image: a}\n", "services: {a: {tty: true}}\n"),

@@ -36,10 +36,7 @@ const OF_MACHINES: &str = "a container: no virtual machines are run here";
 const OF_HOOKS: &str = "an entrypoint that does it";
 
 /// Keys at the top of a file.
-const OF_FILES: [(&str, &str); 2] = [
-    ("include", "several files (`scheduler up compose.yml other.yml`), or extends"),
-    ("models", "a service with an image that serves the model"),
-];
+const OF_FILES: [(&str, &str); 1] = [("models", "a service with an image that serves the model")];
 
 /// Refuses keys of a service that would not be honoured.
 pub(super) fn of_service(service: &Section<'_>, known: &[&str]) -> Result<(), Invalid> {

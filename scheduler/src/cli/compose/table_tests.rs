@@ -235,7 +235,9 @@ fn read(document: Value) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         unset_is_empty: false,
         for_stack: true,
         rancher: None,
-        file: &|_| Ok("OWN=1\n".into()),
+        file: &|name| {
+            Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into())
+        },
         profiles: &[],
     };
     let mut warnings = Vec::new();

@@ -111,6 +111,10 @@ fn what_a_service_has_from_another_is_found_where_it_stands() {
     };
     let other = wrong("services:\n  web:\n    extends: {file: common/base.yml, service: base}\n");
     assert!(other.contains("common/base.yml, line 3: services.web.gpus"), "{other}");
+    let included = wrong("include: [common/base.yml]\nservices:\n  web: {image: a}\n");
+    assert!(included.contains("common/base.yml, line 3: services.base.gpus"), "{included}");
+    let missing = wrong("services: {}\ninclude:\n- common/lost.yml\n");
+    assert!(missing.contains("compose.yml, line 3: include[0]"), "{missing}");
     let same = wrong("services:\n  base:\n    image: a\n    gpus: .\n  a:\n    extends: base\n");
     assert!(same.contains("compose.yml, line 4: services.a.gpus"), "{same}");
 }
