@@ -154,9 +154,7 @@ pub(crate) fn is_compose(document: &Value) -> bool {
     let is_alike = |(key, value): &(Text, Value)| {
         value.is_null() || value.as_map().is_some() || &**key == "version" || key.starts_with("x-")
     };
-    document
-        .as_map()
-        .is_some_and(|map| is_whole(map) || (map.iter().any(is_service) && map.iter().all(is_alike)))
+    document.as_map().is_some_and(|map| is_whole(map) || (map.iter().any(is_service) && map.iter().all(is_alike)))
 }
 
 /// Whether a compose file says more than services, so that these stand below a key of their own.

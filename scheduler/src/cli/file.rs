@@ -353,8 +353,7 @@ impl<'a> Documents<'a> {
         }
         if missing > 0
             && let Some(value) = self.all.get(at)
-            && let Some(place) =
-                extended_place(files, value, field).or_else(|| included_place(files, value, field))
+            && let Some(place) = extended_place(files, value, field).or_else(|| included_place(files, value, field))
         {
             return place;
         }

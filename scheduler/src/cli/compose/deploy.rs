@@ -3,6 +3,8 @@
 use model::{Map, Value};
 
 use crate::cli::compose::section::{Draft, Section, unsupported};
+use crate::cli::compose::service::integer;
+use crate::cli::compose::settings::bytes;
 use crate::place::invalid::Invalid;
 use crate::place::request::limits::COUNT_MAX;
 
@@ -71,7 +73,30 @@ pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
     Ok(Map::new(update).into())
 }
 
-pub(super) fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+/// What a service takes, and the most that it may take.
+pub(super) fn amounts(service: &Section<'_>) -> Result<(Value, Value), Invalid> {
+    let (mut resources, mut limits): (Draft, Draft) = (Vec::new(), Vec::new());
+    let memory = |section: &Section<'_>, key| Some(("memory".into(), bytes(section.get(key)?)?));
+    let milli_cpu = |amount| ("milli_cpu".into(), amount);
+    resources.extend(memory(service, "mem_reservation"));
+    resources.extend(integer(service, "milli_cpu_reservation")?.map(|amount| milli_cpu(Value::Int(amount))));
+    limits.extend(memory(service, "mem_limit"));
+    limits.extend(processors(service, "cpus")?.map(milli_cpu));
+    let section = service.below("deploy")?.map_or(Ok(None), |deploy| deploy.below("resources"))?;
+    if let Some(section) = section {
+        section.only(&["limits", "reservations"])?;
+        for (key, draft) in [("reservations", &mut resources), ("limits", &mut limits)] {
+            let Some(amounts) = section.below(key)? else { continue };
+            let pids: &[&str] = if key == "limits" { &["pids"] } else { &[] };
+            amounts.only(&[&["cpus", "memory"], pids].concat())?;
+            draft.extend(memory(&amounts, "memory"));
+            draft.extend(processors(&amounts, "cpus")?.map(milli_cpu));
+        }
+    }
+    Ok((Map::new(resources).into(), Map::new(limits).into()))
+}
+
+fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
     let Some(text) = section.text(key)? else { return Ok(None) };
     match thousandths(&text) {
         Some(milli) => Ok(Some(Value::Int(milli))),

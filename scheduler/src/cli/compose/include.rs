@@ -51,18 +51,16 @@ impl Compose<'_> {
     }
 
     /// The same of a file in this folder; errors are about `path`, which is in the first file.
-    fn with_included(
-        &self,
-        path: Option<&str>,
-        file: &Map,
-        folder: &str,
-        left: &Cell<usize>,
-    ) -> Result<Map, Invalid> {
+    fn with_included(&self, path: Option<&str>, file: &Map, folder: &str, left: &Cell<usize>) -> Result<Map, Invalid> {
         let entries = match file.get("include") {
             None | Some(Value::Null) => return Ok(file.clone()),
             Some(Value::List(entries)) => entries,
             Some(other) => {
-                return Err(Invalid::new(path.unwrap_or("include"), format!("found {}", other.kind()), "a list of files"));
+                return Err(Invalid::new(
+                    path.unwrap_or("include"),
+                    format!("found {}", other.kind()),
+                    "a list of files",
+                ));
             }
         };
         let mut whole = file.without("include");

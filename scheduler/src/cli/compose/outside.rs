@@ -84,9 +84,9 @@ impl Compose<'_> {
         let own: &[&str] = if kind == Kind::External { &["external_ips"] } else { &[] };
         let known = [SERVICE_KEYS, rancher::KEYS, &settings, own].concat();
         if kind == Kind::External {
-            service.only(&known)?
+            service.only(&known)?;
         } else {
-            refused::of_service(service, &known)?
+            refused::of_service(service, &known)?;
         }
         let mut fields: Draft = vec![
             ("name".into(), Value::Text(name.clone())),
@@ -217,7 +217,8 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     fn parse(text: &'a str) -> Self {
-        let (outside, inside) = text.trim().split_once('=').unwrap_or((text.trim(), ""));
+        let text = text.trim();
+        let (outside, inside) = text.split_once('=').unwrap_or((text, ""));
         let (front, path) = outside.split_at(outside.find('/').unwrap_or(outside.len()));
         let (host, source) = match front.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().ok()),

@@ -3,13 +3,12 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
-use crate::cli::compose::deploy::{placement_of, processors, restart, seconds, update};
+use crate::cli::compose::deploy::{amounts, placement_of, restart, seconds, update};
 use crate::cli::compose::health_check::health_check;
 use crate::cli::compose::links::{external_links, link_texts, links, names_nothing};
 use crate::cli::compose::networks::networks;
 use crate::cli::compose::ports::ports;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::settings::bytes;
 use crate::cli::compose::volumes::{external, named, volumes};
 use crate::cli::compose::{rancher, refused};
 use crate::place::invalid::Invalid;
@@ -219,13 +218,7 @@ impl Compose<'_> {
         for (field, value) in self.mounts(service)?.into_iter().chain(self.joined(service)?) {
             put(&field, Some(value));
         }
-        let mut resources: Draft = Vec::new();
-        let mut limits: Draft = Vec::new();
-        resources.extend(service.get("mem_reservation").and_then(bytes).map(|value| ("memory".into(), value)));
-        resources
-            .extend(integer(service, "milli_cpu_reservation")?.map(|milli| ("milli_cpu".into(), Value::Int(milli))));
-        limits.extend(service.get("mem_limit").and_then(bytes).map(|value| ("memory".into(), value)));
-        limits.extend(processors(service, "cpus")?.map(|value| ("milli_cpu".into(), value)));
+        let (resources, limits) = amounts(service)?;
         let mut count = self.scale(service)?;
         put("update", self.upgrade(service)?);
         if let Some(deploy) = service.below("deploy")? {
@@ -244,16 +237,6 @@ impl Compose<'_> {
                 put("constraints", Some(constraints));
                 put("spread", Some(spread));
             }
-            if let Some(section) = deploy.below("resources")? {
-                section.only(&["limits", "reservations"])?;
-                for (key, draft) in [("reservations", &mut resources), ("limits", &mut limits)] {
-                    let Some(amounts) = section.below(key)? else { continue };
-                    let pids: &[&str] = if key == "limits" { &["pids"] } else { &[] };
-                    amounts.only(&[&["cpus", "memory"], pids].concat())?;
-                    draft.extend(amounts.get("memory").and_then(bytes).map(|value| ("memory".into(), value)));
-                    draft.extend(processors(&amounts, "cpus")?.map(|value| ("milli_cpu".into(), value)));
-                }
-            }
             if let Some(policy) = deploy.below("restart_policy")? {
                 put("restart", Some(restart(&policy)?));
             }
@@ -266,8 +249,8 @@ impl Compose<'_> {
             put("pull_policy", Some("always".into()));
         }
         put("labels", Some(Map::new(labels).into()));
-        put("resources", Some(Map::new(resources).into()));
-        put("limits", Some(Map::new(limits).into()));
+        put("resources", Some(resources));
+        put("limits", Some(limits));
         match count {
             Some(Value::Int(0)) => {
                 let key = ["scale", "scale_policy"]

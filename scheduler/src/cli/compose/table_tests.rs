@@ -198,10 +198,9 @@ fn rows() -> Vec<(String, &'static str)> {
         let cells: Vec<&str> = line.split(" | ").collect();
         let Some(word) = cells.get(1).and_then(|cell| WORDS.iter().find(|word| *word == cell)) else { continue };
         let top = if cells[0].starts_with("| top: ") { "top " } else { "" };
-        rows.extend(cells[0].split('`').skip(1).step_by(2).filter_map(|name| {
-            // What only says where a name belongs has nothing after its dot.
-            (!name.ends_with('.') && name != "affinity").then(|| (format!("{top}{name}"), *word))
-        }));
+        // What only says where a name belongs has nothing after its dot.
+        let names = cells[0].split('`').skip(1).step_by(2).filter(|name| !name.ends_with('.') && *name != "affinity");
+        rows.extend(names.map(|name| (format!("{top}{name}"), *word)));
     }
     rows
 }
@@ -235,9 +234,7 @@ fn read(document: Value) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         unset_is_empty: false,
         for_stack: true,
         rancher: None,
-        file: &|name| {
-            Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into())
-        },
+        file: &|name| Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into()),
         profiles: &[],
     };
     let mut warnings = Vec::new();

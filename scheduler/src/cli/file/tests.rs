@@ -163,8 +163,12 @@ fn result(parts: &[(&str, &str)]) -> String {
     let mut out = String::new();
     match stack(&files) {
         Ok((_, (services, warnings))) => {
-            services.iter().for_each(|service| writeln!(out, "start {}", shown(service)).unwrap());
-            warnings.iter().for_each(|line| writeln!(out, "warning: {line}").unwrap());
+            for service in &services {
+                writeln!(out, "start {}", shown(service)).unwrap();
+            }
+            for line in warnings {
+                writeln!(out, "warning: {line}").unwrap();
+            }
         }
         Err(failure) => writeln!(out, "refused: {failure}").unwrap(),
     }
