@@ -384,15 +384,19 @@ impl<'a> Planner<'a> {
         let monitor = self.rules().monitor;
         let mut missing = 0;
         let is_job = self.rollout.wanted.job;
+        // Nothing follows from it then.
+        let is_over = self.rollout.stage.is_settled() && self.old.is_empty();
         for unit in &self.new {
             if !self.is_good(unit, monitor) {
                 missing += 1;
-                if let State::Healthy(since) = unit.state {
+                if let State::Healthy(since) = unit.state
+                    && !is_over
+                {
                     wake(&mut self.plan.wake, since.saturating_add(Duration::from_secs(monitor)));
                 }
             }
         }
-        if missing > 0 && self.waits.is_empty() && !(self.rollout.stage.is_settled() && self.old.is_empty()) {
+        if missing > 0 && self.waits.is_empty() && !is_over {
             let all = self.new.len();
             self.waits = if is_job {
                 format!("waits until {missing} of {all} have ended without an error")
