@@ -229,7 +229,7 @@ impl Placer {
                 "id {id} belongs to a different request, which differs in {differing}: take another id, or first remove what has this one (scheduler rm {id})"
             )
         } else {
-            format!("id {id} belongs to a request of a stack that is not yours: take another id")
+            format!("id {id} belongs to a request that you may not see: take another id")
         }))
     }
 

@@ -11,7 +11,7 @@ use crate::unit::{State, Unit, World};
 use crate::update::{OnFailure, Order, Update};
 
 /// Most characters of an index in an id: with two names of 40, a digest and a suffix it stays one that a request may have.
-const INDEX_MAX: usize = 26;
+const INDEX_MAX: usize = 23;
 
 /// The id of a unit, unless another unit has it; `index` is its number, or the host's name of a global service.
 pub fn unit_id(stack: &str, service: &Service, index: &str) -> Text {

@@ -152,14 +152,14 @@ pub(super) async fn plan(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Response {
-    if caller.0.is_none() && app.placer.stack(&name, app.clock.now()).is_ok() {
-        return app.unauthorized(Action::Ask, stack_id(&name));
-    }
     let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => return reply.into_response(),
     };
     let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
+    if caller.0.is_none() && app.placer.stack(&name, app.clock.now()).is_ok() {
+        return app.unauthorized(Action::Ask, stack_id(&name));
+    }
     let planning = tokio::task::spawn_blocking(move || {
         let name = stack_name(&name)?;
         let wish = Wish::parse(&name, &value)?;

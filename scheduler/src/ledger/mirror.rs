@@ -131,6 +131,11 @@ impl EtcdMirror {
         }
     }
 
+    /// Whether this scheduler gave up a stack that no other one has taken yet.
+    pub(super) fn is_nobodys(&self, id: &Text) -> bool {
+        self.given_up.contains(id) && self.records.get(id).is_some_and(|stored| &*stored.owner == NOBODY)
+    }
+
     /// The owner that a record of this scheduler is written with.
     pub(super) fn owner_of(&self, id: &Text) -> Text {
         if self.given_up.contains(id) { NOBODY.into() } else { self.me.clone() }

@@ -12,7 +12,7 @@ use crate::audit::line::{Action, AuditLine};
 use crate::lock::lock;
 use crate::place::refusal::Refusal;
 use crate::stack::ahead::HOPELESS_AFTER;
-use crate::stack::memory::{FailedUnit, Flight, Images, StackMemory};
+use crate::stack::memory::{FailedUnit, Flight, StackMemory};
 use crate::stack::unit::UnitRequest;
 use crate::start::Starter;
 use crate::start::credentials::RequestCredentials;
@@ -49,13 +49,14 @@ impl Starter {
         self.spawn(async move {
             let done = starter.place_unit(&placing).await;
             let now = starter.clock().now();
-            let is_placing =
-                |memory: &StackMemory| matches!(memory.in_flight.get(&placing.id), Some(Flight::Placing { .. }));
-            starter.with_stack(&placing.stack, |memory| match done {
-                Ok(()) => {}
-                // It was to be removed before it was there.
-                Err(_) if !is_placing(memory) => {}
-                Err(why) => {
+            starter.with_stack(&placing.stack, |memory| {
+                // It may be on its way out since.
+                let is_placing = matches!(memory.in_flight.get(&placing.id), Some(Flight::Placing { .. }));
+                if !is_placing {
+                    return;
+                }
+                memory.in_flight.remove(&placing.id);
+                if let Err(why) = done {
                     warn!(stack = %placing.stack, unit = %placing.id, %why, "not placed");
                     let (service, index) = (placing.service.name.clone(), placing.index.clone());
                     if placing.settled {
@@ -66,9 +67,7 @@ impl Starter {
                     }
                 }
             });
-            if starter.with_stack(&placing.stack, |memory| is_placing(memory)) {
-                starter.land(&placing.stack, &placing.id);
-            }
+            starter.touch_stack(&placing.stack);
         });
     }
 
@@ -186,10 +185,7 @@ impl Starter {
     /// Has a stack begun afresh that somebody asked for: what failed is tried again.
     pub(crate) fn ask_for_stack(&self, stack: &Text, brought: RequestCredentials) {
         self.with_stack(stack, |memory| {
-            memory.failed.clear();
-            memory.retries.clear();
-            memory.hopeless.clear();
-            memory.images.retain(|_, images| *images == Images::Coming);
+            memory.forget_failures();
             memory.brought = brought;
         });
         self.touch_stack(stack);

@@ -28,6 +28,9 @@ pub(super) const HOPELESS_AFTER: Duration = Duration::from_secs(5);
 /// Leaves 24 of 64 random bits for a suffix, six digits: nobody promises so many ids in advance.
 const SUFFIX_SHIFT: u32 = 40;
 
+/// Most units of a service for which a free id is looked for at once: more than are begun at once.
+const SUFFIXED_MAX: usize = 256;
+
 /// Places of the units of a service that are still to come.
 pub(super) struct Rehearsal {
     /// By index.
@@ -253,12 +256,13 @@ pub(super) fn add_suffixes(book: &Book, stack: &Stack, world: &World, suffixes: 
     let is_taken = |service: &Service, id: &Text| {
         let sidekicks = service.request.list("sidekicks").iter().filter_map(|one| one.as_map()?.text("name"));
         let names = std::iter::once(id.clone()).chain(sidekicks.map(|name| format!("{id}-{name}").into()));
-        let has_id = book.record(id).is_some() || book.unreadable(id).is_some();
-        has_id && !is_own(id) || names.into_iter().any(|name| book.owner_of(&name).is_some_and(|owner| !is_own(owner)))
+        // What cannot be read may be the very unit.
+        book.record(id).is_some() && !is_own(id)
+            || names.into_iter().any(|name| book.owner_of(&name).is_some_and(|owner| !is_own(owner)))
     };
     let mut needed = BTreeSet::new();
     for service in stack.services.iter().map(|rollout| &rollout.wanted) {
-        for id in indices_of(service, world).iter().map(|index| unit_id(&stack.name, service, index)) {
+        for id in missing_of(service, world).iter().map(|index| unit_id(&stack.name, service, index)) {
             if !is_taken(service, &id) {
                 continue;
             }
@@ -271,6 +275,19 @@ pub(super) fn add_suffixes(book: &Book, stack: &Stack, world: &World, suffixes: 
         }
     }
     suffixes.retain(|id, _| needed.contains(id));
+}
+
+/// The indices of a service that lack a unit of the wanted revision, those first that have none at all; as many as are looked at.
+fn missing_of(service: &Service, world: &World) -> Vec<Text> {
+    let own = || world.units.iter().filter(|unit| unit.service == service.name && unit.is_live());
+    let has_new: BTreeSet<&Text> = own().filter(|unit| unit.digest == service.digest).map(|unit| &unit.index).collect();
+    let has_old: BTreeSet<&Text> = own().map(|unit| &unit.index).collect();
+    let used = has_old.iter().map(|index| (*index).clone());
+    let wanted: BTreeSet<Text> = indices_of(service, world).into_iter().chain(used).collect();
+    let mut missing: Vec<Text> = wanted.into_iter().filter(|index| !has_new.contains(index)).collect();
+    missing.sort_by_key(|index| (has_old.contains(index), index.parse::<u32>().unwrap_or(u32::MAX)));
+    missing.truncate(SUFFIXED_MAX);
+    missing
 }
 
 /// The numbers of the units of a service, or the names of the hosts of a global one.

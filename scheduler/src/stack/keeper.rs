@@ -173,10 +173,11 @@ impl Starter {
             self.give_up_late(name);
             return Some(HALTED);
         }
-        self.with_stack(name, |memory| memory.halted_since = None);
+        lock(&self.stack_memory).halted_since = None;
         let (record, is_foreign) = self.placer().stack(name, self.clock().now()).ok()?;
         if is_foreign {
             // Another scheduler was asked about it, and keeps it since.
+            self.with_stack(name, StackMemory::forget_failures);
             return None;
         }
         for id in self.placer().with_any(self.clock().now(), |book| book.foreign_jobs(&record.stack)) {
@@ -216,6 +217,10 @@ impl Starter {
         let stack = &record.stack;
         let left = world.units.iter().filter(|unit| unit.state != State::Evicted).count();
         if stack.removing && left == 0 {
+            if self.with_stack(name, |memory| !memory.in_flight.is_empty()) {
+                // What lands has it looked at again.
+                return None;
+            }
             let away = world.units.len();
             if away == 0 {
                 if stack.volumes && !self.remove_volumes(name).await {
@@ -238,7 +243,7 @@ impl Starter {
     /// Gives a stack for which nothing can be done for long to another scheduler, if there is one.
     fn give_up_late(&self, name: &Text) {
         let now = self.clock().now();
-        let since = self.with_stack(name, |memory| *memory.halted_since.get_or_insert(now));
+        let since = *lock(&self.stack_memory).halted_since.get_or_insert(now);
         let is_late = now.saturating_sub(since) >= GIVE_UP_AFTER;
         // What cannot be written cannot be given.
         if is_late && self.placer().outdated().is_none() && self.placer().with_any(now, |book| book.give_up_stack(name))
@@ -346,8 +351,8 @@ impl Starter {
             let is_settled = rollout.is_none_or(|rollout| !rollout.stage.is_changing());
             let (is_busy, not_before, brought) = self.with_stack(&stack.name, |memory| {
                 let is_busy = match (memory.in_flight.get(id), &step) {
-                    // What is still being pulled or started is not waited for.
-                    (Some(Flight::Placing { .. }), Step::Remove { .. }) => false,
+                    // What is still being pulled or started is not waited for; before it is in the ledger there is nothing to remove.
+                    (Some(Flight::Placing { .. }), Step::Remove { .. }) => unit.is_none_or(|unit| unit.host.is_empty()),
                     (flight, _) => flight.is_some() || memory.in_flight.len() >= STEPS_AT_ONCE,
                 };
                 let key = match &step {

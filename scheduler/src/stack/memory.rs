@@ -24,6 +24,8 @@ pub(crate) struct Memory {
     pub(crate) stacks: BTreeMap<Text, StackMemory>,
     /// Since when hosts are gone, by uuid.
     pub(crate) gone: BTreeMap<Text, Duration>,
+    /// Since when nothing is done for any stack.
+    pub(crate) halted_since: Option<Duration>,
     /// Stacks to be looked at.
     pub(crate) touched: BTreeSet<Text>,
     /// Whether all are.
@@ -55,8 +57,6 @@ pub(crate) struct StackMemory {
     pub(crate) counts: UnitCounts,
     /// Why nothing is done.
     pub(crate) halted: Option<String>,
-    /// Since when.
-    pub(crate) halted_since: Option<Duration>,
     /// Why volumes of a stack that is removed are still there.
     pub(crate) volumes_left: Vec<String>,
     /// Credentials for registries that came with the last request.
@@ -130,6 +130,14 @@ impl StackMemory {
         self.retries.retain(|(own, _), _| **own != *service);
         self.forget_images(service);
         self.hopeless.remove(service);
+    }
+
+    /// Forgets what failed of all services, so that it is tried again.
+    pub(crate) fn forget_failures(&mut self) {
+        self.failed.clear();
+        self.retries.clear();
+        self.hopeless.clear();
+        self.images.retain(|_, images| *images == Images::Coming);
     }
 
     /// Has the images of a service pulled again, should they be needed.

@@ -196,6 +196,10 @@ impl Placer {
         change: impl Fn(Option<&StackRecord>) -> Result<StackRecord, Refusal>,
     ) -> Result<u64, Refusal> {
         let id = stack_id(name);
+        if self.with_any(clock.now(), |book| book.gives_up()) {
+            let why = "this scheduler does not see the cluster, and has given its stacks to others: ask another one";
+            return Err(Refusal::Away(why.into()));
+        }
         self.own(&id, TakeOver::Idle, clock).await?;
         let before = self.with(clock.now(), |book| {
             let before = book.stack(name).cloned();

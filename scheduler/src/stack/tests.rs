@@ -313,7 +313,7 @@ async fn what_a_request_has_is_not_told_to_who_asks_with_its_id_for_another_stac
     let own = placed(None, "2").await.unwrap_err().to_string();
     assert!(own.contains("environment.PIN"), "{own}");
     let other = placed(Some("bob"), "2").await.unwrap_err().to_string();
-    assert_eq!(other, "id a belongs to a request of a stack that is not yours: take another id");
+    assert_eq!(other, "id a belongs to a request that you may not see: take another id");
     kept.end().await;
 }
 

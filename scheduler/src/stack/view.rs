@@ -229,7 +229,9 @@ fn why_down(unit: &Unit, stack: &Stack) -> Option<String> {
     let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == unit.service)?;
     let why = match unit.state {
         State::Unhealthy => "is not healthy".to_owned(),
+        State::Failed(ref why) => format!("failed: {why}"),
         State::Lost(_) => match rollout.wanted.dead_after {
+            _ if rollout.wanted.global => "is on a host that is gone".to_owned(),
             Some(seconds) => format!("is on a host that is gone, and runs elsewhere {seconds} s after that"),
             None => "is on a host that is gone, and waits for it".to_owned(),
         },

@@ -22,7 +22,6 @@ use crate::place::request::Request;
 use crate::place::request::limits::LIST_MAX;
 use crate::place::request::volume::named_volume;
 use crate::stack::keeper::Seen;
-use crate::stack::store::wanted;
 use crate::stack::unit::INDEX;
 use crate::start::Starter;
 use crate::start::volumes::labels;
@@ -258,19 +257,23 @@ fn mounts_of(member: &Map) -> impl Iterator<Item = &str> {
 
 /// Whether a revision of a stack mounts a volume of this name, with any index.
 fn is_named_in(record: &StackRecord, volume: &str) -> bool {
-    let is_it = |name: &str| match name.split_once(INDEX) {
+    let is_it = |service: &Service, name: &str| match name.split_once(INDEX) {
         None => name == volume,
         Some((before, after)) => {
-            volume.strip_prefix(before).is_some_and(|rest| rest.len() > after.len() && rest.ends_with(after))
+            let index = volume.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            // Of a global service it is a host's name.
+            let fits = |index: &str| service.global || index.bytes().all(|byte| byte.is_ascii_digit());
+            index.is_some_and(|index| !index.is_empty() && fits(index))
         }
     };
-    services_of(record).iter().flat_map(|service| members_of(&service.request)).flat_map(mounts_of).any(is_it)
+    let names = |service: &Service| members_of(&service.request).flat_map(mounts_of).any(|name| is_it(service, name));
+    services_of(record).any(names)
 }
 
 /// The services of all revisions of a stack.
-fn services_of(record: &StackRecord) -> Vec<Service> {
-    let current = wanted(&record.stack);
-    record.history.iter().flat_map(|revision| revision.services.iter().cloned()).chain(current).collect()
+fn services_of(record: &StackRecord) -> impl Iterator<Item = &Service> {
+    let current = record.stack.services.iter().map(|rollout| &rollout.wanted);
+    record.history.iter().flat_map(|revision| &revision.services).chain(current)
 }
 
 /// The names of volumes in all revisions of a stack, with any index.
@@ -312,6 +315,7 @@ mod tests {
             ("theirs", true),
             ("shop-data-12", true),
             ("shop-data-", false),
+            ("shop-data-x", false),
             ("b", false),
         ] {
             assert_eq!(is_named_in(&record, volume), named, "{volume}");

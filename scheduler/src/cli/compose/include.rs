@@ -100,7 +100,9 @@ impl Compose<'_> {
         let parsed = source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
         let parsed = parsed.value(model::scalar::core);
         let other = parsed.as_map().ok_or_else(|| unread(format!("{inside}: no map")))?;
-        let is_whole = other.get("services").is_some() || other.get("include").is_some();
+        let is_part = |key: &str| PARTS.contains(&key) || ["include", "name", "version"].contains(&key);
+        let has_services = other.get("services").is_some() || other.get("include").is_some();
+        let is_whole = has_services || other.iter().all(|(key, _)| is_part(key));
         let other =
             if is_whole { other.clone() } else { Map::new(vec![("services".into(), without_version(other).into())]) };
         let below = folder_of(&inside);
@@ -138,6 +140,7 @@ mod tests {
             "below/own.env" => Ok("WHERE=below\n".to_owned()),
             "below/deep/own.env" => Ok("WHERE=deep\n".to_owned()),
             "circle.yml" => Ok("include: [circle.yml, circle.yml]\n".to_owned()),
+            "volumes.yml" => Ok("volumes: {data: {}}\n".to_owned()),
             "odd.yml" => Ok("services: {}\nmodels: {a: b}\n".to_owned()),
             other => Err(format!("{other}: not found")),
         };
@@ -165,6 +168,7 @@ mod tests {
             ("include: [db.yml, db.yml]\nservices: {db: {image: db, volumes: ['data:/data']}}\n", &["db"]),
             ("include: [below/all.yml]\nservices: {}\n", &["one", "a"]),
             ("include: []\nservices: {web: {image: a}}\n", &["web"]),
+            ("include: [volumes.yml]\nservices: {web: {image: a, volumes: ['data:/data']}}\n", &["web"]),
         ] {
             let found = read(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             let names: Vec<_> = found.iter().map(|one| one["service"].as_str().unwrap()).collect();

@@ -197,7 +197,9 @@ impl Book {
     /// Forgets what etcd had, because it was reset: what is ours is written again.
     pub(crate) fn unlearn(&mut self) {
         let Some(mirror) = &mut self.mirror else { return };
-        let foreign: Vec<Text> = mirror.records.keys().filter(|id| mirror.is_foreign(id)).cloned().collect();
+        // What this one gave up, and nobody has, nobody else writes again.
+        let is_foreign = |id: &&Text| mirror.is_foreign(id) && !mirror.is_nobodys(id);
+        let foreign: Vec<Text> = mirror.records.keys().filter(is_foreign).cloned().collect();
         let (me, seal, seen) = (mirror.me.clone(), mirror.seal.take(), std::mem::take(&mut mirror.seen));
         self.unreadable.clear();
         for id in foreign {

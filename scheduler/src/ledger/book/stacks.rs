@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::Text;
 
 use crate::ledger::book::Book;
+use crate::ledger::mirror::MirroredRecord;
 use crate::ledger::record::{Eviction, Record};
 use crate::ledger::stack::{StackRecord, stack_id};
 
@@ -123,10 +124,12 @@ impl Book {
     /// Gives a stack of this scheduler to whichever other one takes it, if another one lives; returns whether that is news.
     pub(crate) fn give_up_stack(&mut self, name: &str) -> bool {
         let id = stack_id(name);
-        if self.is_foreign(&id) || !self.records.contains_key(&id) {
+        let Some(mirror) = &mut self.mirror else { return false };
+        // What was put once does not count yet.
+        let is_own = |stored: &MirroredRecord| stored.owner == mirror.me && !stored.put.is_first();
+        if !self.records.contains_key(&id) || !mirror.records.get(&id).is_some_and(is_own) {
             return false;
         }
-        let Some(mirror) = &mut self.mirror else { return false };
         if mirror.schedulers.keys().all(|other| *other == mirror.me) {
             return false;
         }

@@ -100,7 +100,7 @@ pub(crate) struct RunOptions {
     pub(crate) health_check: Option<HealthCheck>,
     /// Containers whose volumes it has.
     pub(crate) volumes_from: Vec<Text>,
-    /// Whether its image is pulled before each start, also when its engine has one of this name.
+    /// Whether its image is pulled before each container is created, also when its engine has one of this name.
     pub(crate) pulls_always: bool,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub(crate) restart: Option<Text>,
