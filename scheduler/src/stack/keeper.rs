@@ -8,7 +8,7 @@ use model::{Change, Container, Text, changes};
 use source::Readiness;
 use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -33,6 +33,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 
 /// Pause until the next look at a stack for which nothing can be done just now.
 const HALTED: Duration = Duration::from_secs(1);
+
+/// How often a scheduler asks itself whether it sees the cluster: stacks at rest are not looked at, and would not show it.
+const SIGHT_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long a scheduler that does not see the cluster keeps its stacks, if there is another one: a restart or an upgrade of what
 /// tells it takes less.
@@ -63,6 +66,8 @@ impl Starter {
         let mut due: BTreeMap<Text, Instant> = BTreeMap::new();
         let mut turns: JoinSet<Option<Duration>> = JoinSet::new();
         let mut at_work: BTreeMap<Text, Id> = BTreeMap::new();
+        let mut sight = tokio::time::interval(SIGHT_PAUSE);
+        sight.set_missed_tick_behavior(MissedTickBehavior::Delay);
         lock(&self.stack_memory).touched_all = true;
         // Also when nothing else happens from now on.
         self.stacks_changed.notify_one();
@@ -79,6 +84,11 @@ impl Starter {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(HALTED), if gives_up => {}
+                _ = sight.tick() => {
+                    let is_news = self.why_halted(&readiness).is_some();
+                    let mut memory = lock(&self.stack_memory);
+                    memory.touched_all |= is_news && memory.halted_since.is_none();
+                }
                 () = inventories.changed() => self.note_changes(&mut before),
                 () = etcd => {}
                 () = self.stacks_changed.notified() => {}
