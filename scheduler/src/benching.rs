@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::{Entity, Map, Snapshot, Text, Value, objects};
 use serde_json::json;
 use source::{Readiness, Store};
-use stacks::{Rollout, Service, Stack, Stage};
+use stacks::{Rollout, Service, Stack, Stage, unit_id};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -148,6 +148,37 @@ fn object(value: serde_json::Value) -> Map {
     serde_json::from_value(value).unwrap_or_default()
 }
 
+/// The record of a stack that is as it is wanted.
+pub(crate) fn steady_stack(name: &Text, services: &[Service], now: Duration) -> Record {
+    let steady = |service: &Service| Rollout { stage: Stage::Steady, ..Rollout::new(service.clone()) };
+    let record = changed(None, (name, services.to_vec()), (false, false), &Subject::own(), now);
+    let stack = Stack { services: services.iter().map(steady).collect(), ..record.stack };
+    Record::of_stack(StackRecord { stack, ..record }, now)
+}
+
+/// The record of a unit that runs on a host (uuid and name), in a container with this name and id of its engine.
+pub(crate) fn running_unit(
+    unit: &UnitRequest<'_>,
+    host: (Text, Text),
+    (name, engine): (&Text, &str),
+    now: Duration,
+) -> Option<Record> {
+    let request = unit.request(&Subject::own()).ok()?;
+    let replica = replica_of(&request, host, std::slice::from_ref(name), &[]);
+    let mut replica = Replica { stage: UnitStage::Started, ..replica };
+    replica.members[0].container = Some(engine.into());
+    Some(Record {
+        fingerprint: request.fingerprint,
+        made: now,
+        replicas: vec![replica],
+        unplaced: 0,
+        subject: Subject::own(),
+        asked: request.asked,
+        unit: request.unit,
+        stack: None,
+    })
+}
+
 /// A ledger in which all units run, and the cluster that shows them.
 fn filled(size: Size, now: Duration) -> (Ledger, Snapshot) {
     let host = |at: usize| {
@@ -163,24 +194,17 @@ fn filled(size: Size, now: Duration) -> (Ledger, Snapshot) {
         let name = name_of(stack);
         let services: Vec<Service> =
             (0..SERVICES).filter_map(|at| Service::parse(&object(size.service(stack, at, IMAGE))).ok()).collect();
-        let steady = |service: &Service| Rollout { stage: Stage::Steady, ..Rollout::new(service.clone()) };
-        let record = changed(None, (&name, services.clone()), (false, false), &Subject::own(), now);
-        let stack = Stack { services: services.iter().map(steady).collect(), ..record.stack };
-        let record = StackRecord { stack, ..record };
-        records.push((stack_id(&name), Record::of_stack(record, now)));
+        records.push((stack_id(&name), steady_stack(&name, &services, now)));
         for service in &services {
             for index in 1..=size.scale() {
                 let number = containers.len();
                 let index: Text = index.to_string().into();
-                let id = Text::from(format!("{name}-{}-{index}-{}", service.name, service.digest));
+                let id = unit_id(&name, service, &index);
                 let unit = UnitRequest { stack: &name, service, index: &index, id: &id, host: None };
-                let Ok(request) = unit.request(&Subject::own()) else { continue };
                 let at = number % size.hosts;
                 let engine = format!("{number:064x}");
                 let host = (format!("host-{at:05}").into(), format!("host-{at}").into());
-                let replica = replica_of(&request, host, std::slice::from_ref(&id), &[]);
-                let mut replica = Replica { stage: UnitStage::Started, ..replica };
-                replica.members[0].container = Some(engine.as_str().into());
+                let Some(record) = running_unit(&unit, host, (&id, &engine), now) else { continue };
                 containers.push(object(json!({
                     "metadata_kind": "container", "uuid": container_of(number), "name": *id, "external_id": engine,
                     "host_uuid": format!("host-{at:05}"), "state": "running", "memory_reservation": 64 << 20,
@@ -188,16 +212,6 @@ fn filled(size: Size, now: Duration) -> (Ledger, Snapshot) {
                     "labels": { "io.berth.placement": *id, "io.berth.stack": *name, "app": "app",
                                 "io.rancher.stack.name": *name, "io.rancher.container.ip": "10.42.0.1/16" },
                 })));
-                let record = Record {
-                    fingerprint: request.fingerprint,
-                    made: now,
-                    replicas: vec![replica],
-                    unplaced: 0,
-                    subject: Subject::own(),
-                    asked: request.asked,
-                    unit: request.unit,
-                    stack: None,
-                };
                 records.push((id, record));
             }
         }

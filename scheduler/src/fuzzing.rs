@@ -7,21 +7,19 @@ use std::time::Duration;
 
 use model::{Map, Snapshot, Text, Value, objects};
 use source::Store;
-use stacks::{Rollout, Service, Stack, Stage, unit_id};
+use stacks::{Service, unit_id};
 
+use crate::benching::{running_unit, steady_stack};
 use crate::cli::compose::{self, Reading};
 use crate::clock::Clock;
 use crate::ledger::etcd::keys::{Key, Keys};
 use crate::ledger::etcd::seal::{LedgerKey, Put, Seal};
 use crate::ledger::mirror::KeyChange;
-use crate::ledger::record::{Record, Replica, Stage as UnitStage};
-use crate::ledger::stack::{StackRecord, stack_id};
+use crate::ledger::stack::stack_id;
 use crate::ledger::{LAPSE, Ledger};
 use crate::place::Placer;
 use crate::place::inventory::Inventory;
-use crate::place::replica::replica_of;
 use crate::place::strategy::{Order, Strategy};
-use crate::stack::store::changed;
 use crate::stack::unit::UnitRequest;
 use crate::stack::wish::Wish;
 use crate::start::endpoint::Endpoints;
@@ -118,10 +116,7 @@ impl KeptStack {
         let name = Text::from("kept");
         let services = serde_json::from_value(service(units.len())).ok().and_then(|map| Service::parse(&map).ok());
         let services: Vec<Service> = services.into_iter().collect();
-        let record = changed(None, (&name, services.clone()), (false, false), &Subject::own(), NOW);
-        let steady = |service: &Service| Rollout { stage: Stage::Steady, ..Rollout::new(service.clone()) };
-        let stack = Stack { services: services.iter().map(steady).collect(), ..record.stack };
-        let mut records = vec![(stack_id(&name), Record::of_stack(StackRecord { stack, ..record }, NOW))];
+        let mut records = vec![(stack_id(&name), steady_stack(&name, &services, NOW))];
         for (at, unit) in units.iter().enumerate() {
             let Some(host) = inventory.hosts().find(&unit.host) else { continue };
             let facts = inventory.hosts().facts(host);
@@ -129,17 +124,9 @@ impl KeptStack {
             for service in &services {
                 let id: Text = unit_id(&name, service, &index);
                 let asked = UnitRequest { stack: &name, service, index: &index, id: &id, host: None };
-                let Ok(request) = asked.request(&Subject::own()) else { continue };
-                let container: Text = unit.container.0.as_str().into();
                 let place = (facts.uuid.clone(), facts.name.clone());
-                let replica = replica_of(&request, place, std::slice::from_ref(&container), &[]);
-                let mut replica = Replica { stage: UnitStage::Started, ..replica };
-                replica.members[0].container = Some(unit.container.1.as_str().into());
-                let (subject, stack) = (Subject::own(), None);
-                let (fingerprint, made) = (request.fingerprint, NOW);
-                let (replicas, unplaced, asked) = (vec![replica], 0, request.asked);
-                let record =
-                    Record { fingerprint, made, replicas, unplaced, subject, asked, unit: request.unit, stack };
+                let (container, engine) = (unit.container.0.as_str().into(), &unit.container.1);
+                let Some(record) = running_unit(&asked, place, (&container, engine), NOW) else { continue };
                 records.push((id, record));
             }
         }

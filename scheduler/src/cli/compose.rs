@@ -63,6 +63,22 @@ pub(crate) struct Reading<'a> {
     pub(crate) profiles: &'a [String],
 }
 
+#[cfg(test)]
+impl Reading<'_> {
+    /// For the stack `shop`; nothing sets a variable, so each is empty, and every file is empty.
+    fn of_tests() -> Self {
+        Self {
+            stack: "shop",
+            variable: &|_| None,
+            unset_is_empty: true,
+            for_stack: true,
+            rancher: None,
+            file: &|_| Ok(String::new()),
+            profiles: &[],
+        }
+    }
+}
+
 /// What is read and has no effect, with the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Warning {
@@ -158,7 +174,7 @@ pub(crate) fn is_compose(document: &Value) -> bool {
 }
 
 /// Whether a compose file says more than services, so that these stand below a key of their own.
-fn is_whole(map: &Map) -> bool {
+pub(crate) fn is_whole(map: &Map) -> bool {
     map.get("services").is_some() || map.get("include").is_some_and(|files| files.as_map().is_none())
 }
 

@@ -152,7 +152,7 @@ fn included_place(files: &Files<'_>, value: &model::Value, field: &str) -> Optio
         let parsed = parsed.value(model::scalar::core);
         paths.extend(named(&parsed, folder_of(&path)));
         let bare = field.strip_prefix("services.").unwrap_or(field);
-        let is_whole = parsed.as_map().is_some_and(|map| map.get("services").is_some());
+        let is_whole = parsed.as_map().is_some_and(compose::is_whole);
         if let (Some(line), 0) = input.find(&(0..input.text.len()), if is_whole { field } else { bare }) {
             return Some(format!("{}, line {line}", input.shown));
         }

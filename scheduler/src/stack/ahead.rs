@@ -122,12 +122,9 @@ impl Starter {
         subject: &Subject,
         (world, beside): (&World, bool),
     ) -> Rehearsal {
-        let indices = indices_of(service, world);
-        let has_new = |index: &Text| {
-            let own = |unit: &&Unit| unit.service == service.name && unit.index == *index && unit.is_live();
-            world.units.iter().filter(own).any(|unit| unit.digest == service.digest)
-        };
-        let missing: Vec<Text> = indices.into_iter().filter(|index| !has_new(index)).collect();
+        let has_new = new_of(service, world);
+        let missing: Vec<Text> =
+            indices_of(service, world).into_iter().filter(|index| !has_new.contains(index)).collect();
         let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
         if missing.len() > 1 && !service.global && !is_pinned(service) {
             return self.rehearse_alike(stack, service, subject, (world, &gone[..]), missing);
@@ -277,15 +274,21 @@ pub(super) fn add_suffixes(book: &Book, stack: &Stack, world: &World, suffixes: 
     suffixes.retain(|id, _| needed.contains(id));
 }
 
+/// The indices of a service that have a unit of the wanted revision.
+fn new_of<'w>(service: &Service, world: &'w World) -> BTreeSet<&'w Text> {
+    let own = |unit: &&Unit| unit.service == service.name && unit.is_live() && unit.digest == service.digest;
+    world.units.iter().filter(own).map(|unit| &unit.index).collect()
+}
+
 /// The indices of a service that lack a unit of the wanted revision, those first that have none at all; as many as are looked at.
 fn missing_of(service: &Service, world: &World) -> Vec<Text> {
-    let own = || world.units.iter().filter(|unit| unit.service == service.name && unit.is_live());
-    let has_new: BTreeSet<&Text> = own().filter(|unit| unit.digest == service.digest).map(|unit| &unit.index).collect();
-    let has_old: BTreeSet<&Text> = own().map(|unit| &unit.index).collect();
-    let used = has_old.iter().map(|index| (*index).clone());
-    let wanted: BTreeSet<Text> = indices_of(service, world).into_iter().chain(used).collect();
-    let mut missing: Vec<Text> = wanted.into_iter().filter(|index| !has_new.contains(index)).collect();
-    missing.sort_by_key(|index| (has_old.contains(index), index.parse::<u32>().unwrap_or(u32::MAX)));
+    let has_new = new_of(service, world);
+    let own = world.units.iter().filter(|unit| unit.service == service.name && unit.is_live());
+    let used: BTreeSet<&Text> = own.map(|unit| &unit.index).collect();
+    let all: BTreeSet<Text> =
+        indices_of(service, world).into_iter().chain(used.iter().map(|index| (*index).clone())).collect();
+    let mut missing: Vec<Text> = all.into_iter().filter(|index| !has_new.contains(index)).collect();
+    missing.sort_by_key(|index| (used.contains(index), index.parse::<u32>().unwrap_or(u32::MAX)));
     missing.truncate(SUFFIXED_MAX);
     missing
 }

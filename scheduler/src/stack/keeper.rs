@@ -8,11 +8,10 @@ use model::{Change, Container, Text, changes};
 use source::Readiness;
 use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::ledger::book::Book;
 use crate::ledger::draft::TakeOver;
 use crate::ledger::stack::{StackRecord, stack_id};
 use crate::lock::lock;
@@ -80,14 +79,12 @@ impl Starter {
                     None => std::future::pending().await,
                 }
             };
-            let gives_up = self.placer().with_any(self.clock().now(), |book| book.gives_up());
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep(HALTED), if gives_up => {}
                 _ = sight.tick() => {
-                    let is_news = self.why_halted(&readiness).is_some();
+                    let is_halted = self.why_halted(&readiness).is_some();
                     let mut memory = lock(&self.stack_memory);
-                    memory.touched_all |= is_news && memory.halted_since.is_none();
+                    memory.touched_all |= is_halted && memory.halted_since.is_none();
                 }
                 () = inventories.changed() => self.note_changes(&mut before),
                 () = etcd => {}
@@ -120,10 +117,7 @@ impl Starter {
                     continue;
                 }
             }
-            if gives_up && self.why_halted(&readiness).is_none() {
-                self.placer().with_any(self.clock().now(), Book::give_up_no_more);
-            }
-            for name in self.touched() {
+            for name in self.touched(&readiness) {
                 soonest(&mut due, name, Instant::now() + TOGETHER);
             }
         }
@@ -150,12 +144,16 @@ impl Starter {
     }
 
     /// The stacks of this scheduler that are to be looked at.
-    fn touched(&self) -> BTreeSet<Text> {
+    fn touched(&self, readiness: &Readiness) -> BTreeSet<Text> {
+        let sees = self.why_halted(readiness).is_none();
         let (mut touched, all) = {
             let mut memory = lock(&self.stack_memory);
             (std::mem::take(&mut memory.touched), std::mem::take(&mut memory.touched_all))
         };
         self.placer().with_any(self.clock().now(), |book| {
+            if sees {
+                book.give_up_no_more();
+            }
             touched.extend(book.take_touched_stacks());
             let is_own = |name: &&Text| !book.is_foreign(&stack_id(name));
             let is_used = |name: &Text, own: &StackMemory| book.stack(name).is_some() || !own.in_flight.is_empty();

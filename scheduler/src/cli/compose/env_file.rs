@@ -132,15 +132,7 @@ mod tests {
             "bad" => Ok("x\n".to_owned()),
             _ => Err("not found".to_owned()),
         };
-        let reading = Reading {
-            stack: "shop",
-            variable: &|_| None,
-            unset_is_empty: false,
-            for_stack: true,
-            rancher: None,
-            file: &file,
-            profiles,
-        };
+        let reading = Reading { unset_is_empty: false, file: &file, profiles, ..Reading::of_tests() };
         let found = requests(&[document], &reading, &mut Vec::new())?;
         Ok(found.iter().map(|one| serde_json::to_value(one).unwrap()).collect())
     }

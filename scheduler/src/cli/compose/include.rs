@@ -7,7 +7,7 @@ use model::{Map, Text, Value};
 use crate::cli::compose::extends::{CHAIN_MAX, folder_of, moved, path_below};
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
-use crate::cli::compose::{Compose, merge, without_version};
+use crate::cli::compose::{Compose, is_whole, merge, without_version};
 use crate::place::invalid::Invalid;
 
 /// Most files that a file includes, with those that they include: what is more is a circle.
@@ -100,14 +100,13 @@ impl Compose<'_> {
         let parsed = source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
         let parsed = parsed.value(model::scalar::core);
         let other = parsed.as_map().ok_or_else(|| unread(format!("{inside}: no map")))?;
-        let is_part = |key: &str| PARTS.contains(&key) || ["include", "name", "version"].contains(&key);
-        let has_services = other.get("services").is_some() || other.get("include").is_some();
-        let is_whole = has_services || other.iter().all(|(key, _)| is_part(key));
+        let known = [&PARTS[..], &["name", "version"]].concat();
+        // One may also have nothing but volumes.
+        let is_whole = is_whole(other) || other.iter().all(|(key, _)| known.contains(&&**key));
         let other =
             if is_whole { other.clone() } else { Map::new(vec![("services".into(), without_version(other).into())]) };
         let below = folder_of(&inside);
         let other = self.with_included(Some(path), &other, below, left)?;
-        let known = [&PARTS[..], &["name", "version"]].concat();
         let top = Section { path: String::new(), map: &other };
         top.only(&known).map_err(|error| Invalid::new(path, format!("{inside}: {}", error.field), error.expected))?;
         let services = other.map("services").cloned().unwrap_or_default();
@@ -144,15 +143,8 @@ mod tests {
             "odd.yml" => Ok("services: {}\nmodels: {a: b}\n".to_owned()),
             other => Err(format!("{other}: not found")),
         };
-        let reading = Reading {
-            stack: "shop",
-            variable: &|name| (name == "KIND").then(|| "db".to_owned()),
-            unset_is_empty: false,
-            for_stack: true,
-            rancher: None,
-            file: &file,
-            profiles: &[],
-        };
+        let variable = |name: &str| (name == "KIND").then(|| "db".to_owned());
+        let reading = Reading { variable: &variable, unset_is_empty: false, file: &file, ..Reading::of_tests() };
         let document = source::format::parse(text).unwrap().value(model::scalar::core);
         let mut warnings: Vec<Warning> = Vec::new();
         let found = requests(&[document], &reading, &mut warnings)?;

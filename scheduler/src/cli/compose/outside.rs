@@ -240,27 +240,18 @@ mod tests {
     fn read(service: &str) -> Result<(serde_json::Value, Vec<String>), Invalid> {
         let text = format!("it: {{{service}}}\nweb: {{image: web, links: ['it:alias'], depends_on: [it]}}\n");
         let document = source::format::parse(&text).unwrap().value(model::scalar::core);
-        let reading = Reading {
-            stack: "shop",
-            variable: &|_| None,
-            unset_is_empty: true,
-            for_stack: true,
-            rancher: None,
-            file: &|_| Ok(String::new()),
-            profiles: &[],
-        };
         let mut warnings = Vec::new();
-        let found = requests(&[document], &reading, &mut warnings)?;
+        let found = requests(&[document], &Reading::of_tests(), &mut warnings)?;
         let web = serde_json::to_value(&found[0]).unwrap();
         assert_eq!((found.len(), &web["labels"]["io.berth.links"]), (1, &json!("it:alias")));
         assert_eq!(web["depends_on"], json!([]));
-        let at = warnings.iter().position(|told| told.field == "it.image").unwrap();
-        let told = warnings.remove(at).text;
-        let document: Value = serde_json::from_str(&told[told.find('{').unwrap()..=told.rfind('}').unwrap()]).unwrap();
+        let at = warnings.iter().position(|warning| warning.field == "it.image").unwrap();
+        let text = warnings.remove(at).text;
+        let document: Value = serde_json::from_str(&text[text.find('{').unwrap()..=text.rfind('}').unwrap()]).unwrap();
         model::document::resolve_value(&document).unwrap_or_else(|error| panic!("{document:?}: {error}"));
         let document = serde_json::to_value(&document).unwrap()["services"][0].clone();
         assert_eq!((&document["name"], &document["stack"]), (&json!("it"), &json!("shop")));
-        Ok((document, warnings.into_iter().map(|told| format!("{}: {}", told.field, told.text)).collect()))
+        Ok((document, warnings.into_iter().map(|warning| format!("{}: {}", warning.field, warning.text)).collect()))
     }
 
     #[test]
@@ -289,8 +280,8 @@ mod tests {
             let (found, _) = read(service).unwrap_or_else(|error| panic!("{service}: {error}"));
             assert_eq!(found.pointer(field), Some(&expected), "{service}: {found}");
         }
-        let (_, told) = read("image: rancher/load-balancer-service, load_balancer_config: {a: b}").unwrap();
-        assert!(told[0].starts_with("it.load_balancer_config: without effect"), "{told:?}");
+        let (_, warnings) = read("image: rancher/load-balancer-service, load_balancer_config: {a: b}").unwrap();
+        assert!(warnings[0].starts_with("it.load_balancer_config: without effect"), "{warnings:?}");
         // A name that only begins alike is an image as others are.
         assert_eq!(Kind::of_image("rancher/external-services"), None);
         assert_eq!(Kind::of_image("registry.example.org:5000/rancher/dns-service:1"), None);
@@ -353,16 +344,7 @@ mod tests {
         }
         let text = "it: {image: rancher/external-service}\n";
         let document = source::format::parse(text).unwrap().value(model::scalar::core);
-        let reading = Reading {
-            stack: "shop",
-            variable: &|_| None,
-            unset_is_empty: true,
-            for_stack: true,
-            rancher: None,
-            file: &|_| Ok(String::new()),
-            profiles: &[],
-        };
-        let error = requests(&[document], &reading, &mut Vec::new()).unwrap_err();
+        let error = requests(&[document], &Reading::of_tests(), &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("nothing to start"), "{error}");
     }
 }

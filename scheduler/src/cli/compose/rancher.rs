@@ -204,15 +204,7 @@ mod tests {
         let value = |text: &str| source::format::parse(text).unwrap().value(model::scalar::core);
         let variable = |name: &str| (name == "N").then(|| "3".to_owned());
         let rancher = value(rancher);
-        let reading = Reading {
-            stack: "shop",
-            variable: &variable,
-            unset_is_empty: true,
-            for_stack,
-            rancher: Some(&rancher),
-            file: &|_| Ok(String::new()),
-            profiles: &[],
-        };
+        let reading = Reading { variable: &variable, for_stack, rancher: Some(&rancher), ..Reading::of_tests() };
         let mut warnings = Vec::new();
         let found = requests(&[value(compose)], &reading, &mut warnings)?;
         let found = found.iter().map(|one| serde_json::to_value(one).unwrap()).collect();
@@ -297,16 +289,7 @@ mod tests {
         assert_eq!(top("- a\n").field, "");
         let value = |text: &str| source::format::parse(text).unwrap().value(model::scalar::core);
         let rancher = value("{}");
-        let variable = |_: &str| None;
-        let reading = Reading {
-            stack: "a",
-            variable: &variable,
-            unset_is_empty: false,
-            for_stack: true,
-            rancher: Some(&rancher),
-            file: &|_| Ok(String::new()),
-            profiles: &[],
-        };
+        let reading = Reading { stack: "a", unset_is_empty: false, rancher: Some(&rancher), ..Reading::of_tests() };
         let error = requests(&[value("id: a\nimage: b\n")], &reading, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("one compose file"), "{error}");
     }
