@@ -1,4 +1,4 @@
-//! The tables of keys and labels in `docs/stacks.md`, compared with what becomes of each.
+//! The tables of keys and labels in `docs/stacks.md`, compared with what is done with each.
 
 use super::*;
 
@@ -228,15 +228,8 @@ fn with(name: &str, added: &str) -> Value {
 }
 
 fn read(document: Value) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
-    let reading = Reading {
-        stack: "shop",
-        variable: &|_| None,
-        unset_is_empty: false,
-        for_stack: true,
-        rancher: None,
-        file: &|name| Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into()),
-        profiles: &[],
-    };
+    let file = |name: &str| Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into());
+    let reading = Reading { unset_is_empty: false, file: &file, ..Reading::of_tests() };
     let mut warnings = Vec::new();
     Ok((requests(&[document], &reading, &mut warnings)?, warnings))
 }
