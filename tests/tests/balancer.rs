@@ -364,6 +364,13 @@ fn what_haproxy_refuses_and_what_fails_changes_nothing_else() {
     // It restarts with each reload, and does not answer meanwhile.
     let answering = eventually("it answers", LIMIT, || Some(pid_of_master(&socket)).filter(|pid| !pid.is_empty()));
     assert_eq!(answering, master, "by a reload of the same HAProxy");
+
+    // A master that does not answer has no second one beside it, and ends too.
+    let halted = Command::new("kill").args(["-STOP", &master]).status().unwrap();
+    assert!(halted.success());
+    replace(&file, document(&rules("f.example.org"), &services, ""));
+    eventually("the master is missed", LIMIT, || agent.reasons().contains("HAProxy").then_some(()));
+    assert!(!agent.log().contains("HAProxy was started"), "{}", agent.log());
     agent.stop();
     eventually("HAProxy ends with its agent", LIMIT, || ask(proxy, "e.example.org", "/").is_none().then_some(()));
 }

@@ -51,7 +51,12 @@ pub(crate) struct Proxy {
     pub(crate) worker: RuntimeSocket,
     master: RuntimeSocket,
     run: bool,
-    child: Option<(Child, Option<Family>)>,
+    /// What was started here and was not waited for.
+    child: Option<Child>,
+    /// What runs, be it started by a process before.
+    family: Option<Family>,
+    /// When a master that was started by a process before was seen last.
+    seen: Instant,
     starts: VecDeque<Instant>,
     waits: Backoff,
     next_start: Option<Instant>,
@@ -87,6 +92,8 @@ impl Proxy {
             master: RuntimeSocket::at(&master.unwrap_or_else(|| folder.join("master.sock"))),
             run,
             child: None,
+            family: None,
+            seen: Instant::now(),
             starts: VecDeque::new(),
             waits: Backoff::new(START_WAITS.0, START_WAITS.1),
             next_start: None,
@@ -139,8 +146,7 @@ impl Proxy {
         if !self.run || self.child.is_some() || !self.configuration.exists() {
             return Ok(());
         }
-        // Left by a process that was killed.
-        if self.master.ask("show version").await.is_ok() {
+        if self.adopt().await {
             return Ok(());
         }
         let now = Instant::now();
@@ -160,6 +166,32 @@ impl Proxy {
         self.start().await
     }
 
+    /// Whether there is a HAProxy that a process left that was killed.
+    ///
+    /// A master does not answer while it restarts: a second one beside it would have the same ports and no one to end it.
+    async fn adopt(&mut self) -> bool {
+        if let Some(pid) = self.pid_of_master().await {
+            if let Some(family) = self.family.take() {
+                family.leave();
+            }
+            self.family = Family::of(pid).ok();
+            self.seen = Instant::now();
+            return true;
+        }
+        let is_there = self.family.as_ref().is_some_and(Family::is_there) || self.pid().await.is_some();
+        if is_there && self.seen.elapsed() < START_TIME {
+            return true;
+        }
+        // It is gone, or does not answer any more: ended before there is another.
+        self.family = None;
+        false
+    }
+
+    async fn pid_of_master(&self) -> Option<u32> {
+        let answer = self.master.ask("show proc").await.ok()?;
+        answer.lines().find(|line| !line.starts_with('#'))?.split_ascii_whitespace().next()?.parse().ok()
+    }
+
     async fn start(&mut self) -> Result<(), Failure> {
         let mut command = Command::new(&self.program);
         let master = format!("{},mode,600", self.master.path().display());
@@ -170,12 +202,12 @@ impl Proxy {
         family::prepare(command.as_std_mut());
         self.alerts.take();
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
-        let family = child.id().and_then(|id| Family::of(id).ok());
+        self.family = child.id().and_then(|id| Family::of(id).ok());
         if let Some(errors) = child.stderr.take() {
             tokio::spawn(log(errors, self.alerts.clone()));
         }
         self.metrics.starts.inc();
-        self.child = Some((child, family));
+        self.child = Some(child);
         self.until_served(None).await?;
         info!(configuration = %self.configuration.display(), "HAProxy was started");
         Ok(())
@@ -189,7 +221,7 @@ impl Proxy {
             if pid.is_some() && pid != before {
                 return Ok(());
             }
-            if let Some((child, _)) = &mut self.child
+            if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
             {
                 // Its last lines.
@@ -249,7 +281,7 @@ impl Proxy {
     /// May be dropped at any time.
     pub(crate) async fn ended(&mut self) {
         match &mut self.child {
-            Some((child, _)) => {
+            Some(child) => {
                 let status = child.wait().await;
                 self.forget();
                 let why = self.alerts.take().unwrap_or_default();
@@ -262,9 +294,10 @@ impl Proxy {
         }
     }
 
-    /// The child was waited for.
+    /// It has ended, and the child was waited for.
     fn forget(&mut self) {
-        if let Some((_, Some(family))) = self.child.take() {
+        self.child = None;
+        if let Some(family) = self.family.take() {
             family.leave();
         }
     }
@@ -276,34 +309,34 @@ impl Proxy {
 
     /// Ends HAProxy, if it is run, once its requests are finished, 5 s at most.
     pub(crate) async fn finish(&mut self) {
-        if self.is_adopted() {
-            return self.finish_adopted().await;
+        // Just begun, this process may find it amid a restart.
+        let found = async {
+            while self.is_adopted() && self.family.is_none() && self.adopt().await {
+                sleep(LOOK_INTERVAL).await;
+            }
+        };
+        let _ = timeout(FINISH_TIME, found).await;
+        let Some(family) = &self.family else { return };
+        let asked = family.ask_to_finish();
+        if asked.is_ok() && timeout(FINISH_TIME, has_ended(&mut self.child, family)).await.is_ok() {
+            return self.forget();
         }
-        let Some((child, Some(family))) = &mut self.child else { return };
-        if family.ask_to_finish().is_ok() && timeout(FINISH_TIME, child.wait()).await.is_ok() {
-            self.forget();
-            return;
-        }
-        warn!(limit = ?FINISH_TIME, "some requests were not finished in time");
-        if let Some((mut child, family)) = self.child.take() {
-            drop(family);
+        warn!(limit = ?FINISH_TIME, "some requests were not finished in time: HAProxy is killed");
+        self.family = None;
+        if let Some(mut child) = self.child.take() {
             let _ = child.wait().await;
         }
     }
 }
 
-impl Proxy {
-    async fn finish_adopted(&self) {
-        let Ok(answer) = self.master.ask("show proc").await else { return };
-        let master = answer.lines().find(|line| !line.starts_with('#'));
-        let pid = master.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
-        let Some(family) = pid.and_then(|pid| Family::of(pid).ok()) else { return };
-        let asked = family.ask_to_finish();
-        family.leave();
-        let begun = Instant::now();
-        while asked.is_ok() && begun.elapsed() < FINISH_TIME && self.master.ask("show version").await.is_ok() {
-            sleep(LOOK_INTERVAL).await;
-        }
+/// Waits for the end of a program: a child's is told, another's is looked for.
+async fn has_ended(child: &mut Option<Child>, family: &Family) {
+    if let Some(child) = child {
+        let _ = child.wait().await;
+        return;
+    }
+    while family.is_there() {
+        sleep(LOOK_INTERVAL).await;
     }
 }
 

@@ -20,7 +20,8 @@ pub fn prepare(command: &mut Command) {
 pub struct Family(Option<system::Family>);
 
 impl Family {
-    /// The family of a program that was started after [`prepare`] and was not waited for yet; `id` is its process's.
+    /// The family of a program that was started after [`prepare`] and was not waited for yet, or by a process before;
+    /// `id` is its process's.
     ///
     /// On Windows what it has started before this call is none of its family.
     ///
@@ -40,6 +41,11 @@ impl Family {
     /// Fails if the system does not allow it; on Windows it always does.
     pub fn ask_to_finish(&self) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), system::Family::ask_to_finish)
+    }
+
+    /// Whether any of them is left, be it one that nobody has waited for.
+    pub fn is_there(&self) -> bool {
+        self.0.as_ref().is_some_and(system::Family::is_there)
     }
 
     /// Ends nothing: what the program has left behind is meant to stay.
@@ -91,11 +97,31 @@ mod tests {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert!(lines.next().is_some(), "it has started something");
+        assert!(family.is_there());
         let begun = Instant::now();
         drop(family);
         // Their output ends with the last one that has it.
         assert!(lines.count() < 10);
         child.wait().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(30), "they were waited for");
+    }
+
+    #[test]
+    fn none_is_there_once_all_have_ended() {
+        let mut command = shell();
+        prepare(&mut command);
+        let starting = crate::programs::starting();
+        let mut child = command.spawn().unwrap();
+        drop(starting);
+        let family = Family::of(child.id()).unwrap();
+        assert!(family.is_there());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let begun = Instant::now();
+        while family.is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it was killed");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        family.leave();
     }
 }

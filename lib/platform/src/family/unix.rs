@@ -30,6 +30,12 @@ impl Family {
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
+    #[expect(unsafe_code, reason = "std does not tell of groups")]
+    pub(super) fn is_there(&self) -> bool {
+        // SAFETY: `kill` takes two numbers and touches no memory of ours; signal 0 is sent to nobody.
+        unsafe { libc::kill(-self.0, 0) == 0 }
+    }
+
     #[expect(unsafe_code, reason = "std signals single processes only")]
     pub(super) fn end(self) {
         // That there is none any more is what is wanted. SAFETY: `kill` takes two numbers and touches no memory of

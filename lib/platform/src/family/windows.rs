@@ -3,12 +3,13 @@
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
 use std::process::Command;
-use std::ptr::{from_ref, null};
+use std::ptr::{from_mut, from_ref, null, null_mut};
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::JobObjects::{
     AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
-    JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectExtendedLimitInformation, SetInformationJobObject,
+    JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectBasicAccountingInformation,
+    JobObjectExtendedLimitInformation, QueryInformationJobObject, SetInformationJobObject,
 };
 use windows_sys::Win32::System::Threading::{OpenProcess, PROCESS_SET_QUOTA, PROCESS_TERMINATE};
 
@@ -36,6 +37,24 @@ impl Family {
     #[expect(clippy::unused_self, reason = "as on Linux")]
     pub(super) fn ask_to_finish(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    #[expect(unsafe_code, reason = "std has no jobs")]
+    pub(super) fn is_there(&self) -> bool {
+        let mut account = JOBOBJECT_BASIC_ACCOUNTING_INFORMATION::default();
+        let length = u32::try_from(size_of::<JOBOBJECT_BASIC_ACCOUNTING_INFORMATION>()).unwrap_or_default();
+        // SAFETY: the handle is open, and the pointer is to a whole structure of the kind and length that are named, which
+        // lives until after the call; the length that was written may be left out.
+        let asked = unsafe {
+            QueryInformationJobObject(
+                self.0.as_raw_handle(),
+                JobObjectBasicAccountingInformation,
+                from_mut(&mut account).cast(),
+                length,
+                null_mut(),
+            )
+        };
+        asked != 0 && account.ActiveProcesses > 0
     }
 
     pub(super) fn leave(self) {
