@@ -239,7 +239,7 @@ impl Health {
         let outcome = if is_stale {
             Outcome::Unsure("this host was too busy to ask in time".into())
         } else {
-            self.checker.check_target(&job.target, patience).await
+            self.ask(&job, patience).await
         };
         let took = self.now().saturating_sub(at);
         let has_failed = matches!(outcome, Outcome::Fail(_));
@@ -248,6 +248,20 @@ impl Health {
         self.take_time(is_late);
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
+    }
+
+    /// Asks once, or twice where the first question may have been lost; the first good answer counts.
+    async fn ask(&self, job: &Job, patience: u32) -> Outcome {
+        let first = self.checker.check_target(&job.target, patience);
+        let Some(pause) = job.second_attempt() else { return first.await };
+        let second = async {
+            tokio::time::sleep(pause).await;
+            self.checker.check_target(&job.target, patience).await
+        };
+        tokio::select! {
+            outcome = first => outcome,
+            Outcome::Pass = second => Outcome::Pass,
+        }
     }
 
     /// Takes in whether a check was late by this host's fault.
@@ -297,11 +311,23 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::opinion::Opinion;
     use crate::verdict::HealthState;
     use crate::verdicts::Verdict;
 
     fn map(json: &str) -> Map {
         serde_json::from_str(json).unwrap()
+    }
+
+    fn health(
+        scope: Scope,
+        snapshots: &Arc<Store<Snapshot>>,
+        verdicts: &Arc<Store<Verdicts>>,
+        exchange: Option<Exchange>,
+    ) -> Health {
+        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        Health::new(scope, checker, snapshots.clone(), verdicts.clone(), exchange, Arc::default(), metrics)
     }
 
     /// This host and its containers, by name with their states.
@@ -318,14 +344,41 @@ mod tests {
         Arc::new(snapshot)
     }
 
+    #[tokio::test]
+    async fn a_container_that_starts_and_loses_a_question_is_asked_again_at_once() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (snapshots, verdicts) = (Store::new(Snapshot::default()), Store::new(Verdicts::default()));
+        let health = health(Scope::Own, &Arc::new(snapshots), &Arc::new(verdicts), None);
+        let mut wheel = Wheel::default();
+        let fields =
+            map(&format!(r#"{{"port": {port}, "request_line": "GET / HTTP/1.0", "response_timeout": 20000}}"#));
+        let spec = crate::Spec::of_fields(&fields).unwrap().unwrap();
+        let container = Container::new(map(r#"{"uuid": "a"}"#), Map::default()).unwrap();
+        let target = crate::target::Target::new(&container, spec, ([127, 0, 0, 1], port).into());
+        wheel.set(target, 0, Opinion::Initializing, Duration::ZERO);
+        let job = wheel.take_due(Duration::from_secs(1)).unwrap();
+        let serve = async {
+            let (_lost, _) = listener.accept().await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read(&mut [0; 99]).await.unwrap();
+            stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").await.unwrap();
+            stream.shutdown().await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = health.ask(&job, 1) => outcome,
+            () = serve => unreachable!(),
+        };
+        assert_eq!(outcome, Outcome::Pass);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_not_well_in_time_after_its_start_is_given_up() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
         let verdicts = Arc::new(Store::new(Verdicts::default()));
-        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
-        let metrics = Metrics::register(&mut Registry::default());
-        let health =
-            Health::new(Scope::Own, checker, snapshots.clone(), verdicts.clone(), None, Arc::default(), metrics);
+        let health = health(Scope::Own, &snapshots, &verdicts, None);
         let mut turn = health.first_turn();
         snapshots.publish(snapshot(&[("a", "running")]));
         health.take_in(&mut turn, false);
@@ -364,19 +417,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_said_of_a_container_that_is_gone_is_withdrawn() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
-        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
         let exchange = Exchange::empty();
         let cast = exchange.cast.clone();
-        let metrics = Metrics::register(&mut Registry::default());
-        let health = Health::new(
-            Scope::Cluster,
-            checker,
-            snapshots.clone(),
-            Arc::new(Store::new(Verdicts::default())),
-            Some(exchange),
-            Arc::default(),
-            metrics,
-        );
+        let verdicts = Arc::new(Store::new(Verdicts::default()));
+        let health = health(Scope::Cluster, &snapshots, &verdicts, Some(exchange));
         let mut turn = health.first_turn();
         snapshots.publish(of_others(true));
         health.take_in(&mut turn, false);
@@ -406,10 +450,7 @@ mod tests {
             stored.insert(name.into(), healthy);
         }
         let verdicts = Arc::new(Store::new(stored));
-        let checker = Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
-        let metrics = Metrics::register(&mut Registry::default());
-        let health =
-            Health::new(Scope::Own, checker, snapshots.clone(), verdicts.clone(), None, Arc::default(), metrics);
+        let health = health(Scope::Own, &snapshots, &verdicts, None);
         let mut turn = health.first_turn();
         let mut published = |containers: &[(&str, &str)]| {
             snapshots.publish(snapshot(containers));

@@ -62,6 +62,8 @@ pub struct Job {
     due: Duration,
     /// The time between two of them.
     period: Duration,
+    /// Whether it has not been well yet.
+    is_initializing: bool,
 }
 
 impl Job {
@@ -73,6 +75,12 @@ impl Job {
     /// Whether it is too late to ask: by then the next one is nearer.
     pub fn is_stale(&self, now: Duration) -> bool {
         self.waited(now) > self.period / 2
+    }
+
+    /// After which time without an answer it is asked a second time as well: what is just starting may lose a question, and the
+    /// next check would have to wait for the end of this one.
+    pub fn second_attempt(&self) -> Option<Duration> {
+        self.is_initializing.then_some(self.period)
     }
 
     /// What its outcome says, given how long it took with time-outs `patience` times as long.
@@ -161,7 +169,8 @@ impl Wheel {
         let (due, uuid) = self.due.pop_first()?;
         let check = self.checks.get_mut(&uuid)?;
         check.is_running = true;
-        Some(Job { target: check.target.clone(), number: check.number, due, period: check.period() })
+        let is_initializing = check.results.opinion() == Opinion::Initializing;
+        Some(Job { target: check.target.clone(), number: check.number, due, period: check.period(), is_initializing })
     }
 
     /// Takes in what came of a check and plans the next one; `spread` makes intervals a little shorter or longer.
@@ -179,7 +188,13 @@ impl Wheel {
         check.is_running = false;
         let (begun, healthy_threshold) = (sample.at, check.healthy_threshold(now));
         let has_changed = check.results.add(sample, healthy_threshold, check.target.spec.unhealthy_threshold);
-        check.due = (begun + spread(check.period())).max(now);
+        let period = check.period();
+        let mut pause = spread(period);
+        // What may change the opinion is not put off: thresholds times the interval is the longest time that it takes.
+        if check.results.is_in_transition() {
+            pause = pause.min(period);
+        }
+        check.due = (begun + pause).max(now);
         self.due.insert((check.due, uuid.clone()));
         if !has_changed {
             return None;
@@ -247,6 +262,22 @@ mod tests {
         let (begun, changes) = turn(&mut wheel, 12_000 * MS, |_| fail());
         assert_eq!(changes, [Opinion::Down]);
         assert_eq!(begun.windows(2).take(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>(), [300, 300]);
+    }
+
+    #[test]
+    fn what_may_change_the_opinion_is_never_later_than_the_interval() {
+        let mut wheel = Wheel::default();
+        wheel.set(plain("a"), 0, Opinion::Up, Duration::ZERO);
+        let pauses = [fail(), fail(), Outcome::Pass].map(|outcome| {
+            let at = wheel.next_due().unwrap();
+            let job = wheel.take_due(at).unwrap();
+            assert_eq!(job.second_attempt(), None);
+            wheel.finish(&job, Sample { at, took: Duration::ZERO, outcome }, at, |period| period * 11 / 10);
+            wheel.next_due().unwrap() - at
+        });
+        assert_eq!(pauses, [2000 * MS, 2000 * MS, 2200 * MS]);
+        wheel.set(plain("b"), 0, Opinion::Initializing, Duration::ZERO);
+        assert_eq!(wheel.take_due(500 * MS).unwrap().second_attempt(), Some(500 * MS));
     }
 
     #[test]
