@@ -273,7 +273,7 @@ mod tests {
             let job = wheel.take_due(at).unwrap();
             assert_eq!(job.second_attempt(), None);
             wheel.finish(&job, Sample { at, took: Duration::ZERO, outcome }, at, |period| period * 11 / 10);
-            wheel.next_due().unwrap() - at
+            wheel.next_due().unwrap().abs_diff(at)
         });
         assert_eq!(pauses, [2000 * MS, 2000 * MS, 2200 * MS]);
         wheel.set(plain("b"), 0, Opinion::Initializing, Duration::ZERO);
