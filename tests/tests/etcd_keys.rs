@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use etcd::{Compare, EtcdClient, EtcdError, EtcdOptions, Op, OpResult, Pair, Txn};
+use etcd::{Compare, EtcdClient, EtcdError, EtcdOptions, Op, OpResult, Pair, Span, Txn};
 use live::etcd::{FOREIGN, Identity, prune};
 use serde_json::{Value, json};
 use tests::cable::Cable;
@@ -260,4 +260,21 @@ fn transactions_hold_or_do_not() {
     assert_eq!(runtime.block_on(client.list(b"p", false)).unwrap().pairs.len(), 60);
     let deleted = txn(Vec::new(), vec![Op::Delete(vec![b'p', 0]), Op::Get(vec![b'p', 0])]);
     assert_eq!(deleted.results, [OpResult::Deleted(1), OpResult::Pairs(Vec::new())]);
+}
+
+#[test]
+fn all_ranges_of_a_watch_are_watched_at_once() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let (runtime, client) = (runtime(), client(&etcd.urls()));
+    // Longer than what etcd reads of a request at first: it may answer the first range before it has read the others.
+    let ranges: Vec<String> = (0..12).map(|number| format!("{}/{number}/", "x".repeat(100))).collect();
+    let spans: Vec<Span> = ranges.iter().map(|range| Span::of_prefix(range.as_bytes())).collect();
+    for round in 0..100 {
+        let at = runtime.block_on(client.get(b"none")).unwrap().1;
+        // One that etcd has forgotten is reported as unavailable, after 2 s.
+        let mut watch = runtime.block_on(client.watch_spans(&spans, at.revision + 1)).unwrap();
+        let span = round % ranges.len();
+        etcd.put(&format!("{}key", ranges[span]), "1");
+        assert_eq!(runtime.block_on(watch.next()).unwrap().span, span);
+    }
 }

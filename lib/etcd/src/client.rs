@@ -17,7 +17,7 @@ use crate::history::At;
 use crate::options::{Endpoint, EtcdOptions, OptionsError};
 use crate::pages::Pages;
 use crate::span::Span;
-use crate::transport::{ASK_LIMIT, Again, KeyChange, Transport, encoded, parsed, silence};
+use crate::transport::{ASK_LIMIT, Again, KeyChange, Transport, WATCH, encoded, parsed, silence};
 use crate::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use crate::watch::{Event, Watch};
 use crate::wire::{
@@ -197,7 +197,7 @@ impl EtcdClient {
         let mut failures = Vec::new();
         for endpoint in self.0.in_order() {
             let open = async || {
-                let response = self.0.signed_in(endpoint, "watch", &body).await?;
+                let response = self.0.signed_in(endpoint, WATCH, &body).await?;
                 Watch::open(response.into_body(), endpoint, spans.len()).await
             };
             let opened = async {

@@ -29,6 +29,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// one second, so one that says nothing for longer has lost it or hangs.
 pub(crate) const ASK_LIMIT: Duration = Duration::from_secs(2);
 
+/// The path of watches.
+pub(crate) const WATCH: &str = "watch";
+
 /// Largest explanation of a failure, in bytes.
 const EXPLANATION_MAX: usize = 64 << 10;
 
@@ -316,6 +319,11 @@ impl Transport {
     ) -> Result<Response<Incoming>, EtcdError> {
         let mut request = Request::post(format!("{}/v3/{path}", self.options.endpoints[endpoint]))
             .header(header::CONTENT_TYPE, "application/json");
+        if path == WATCH {
+            // Else etcd's server throws away what it has not read of the request when it begins to answer, and the later ones of
+            // several ranges would never be watched. The connection is used for nothing else anyway.
+            request = request.header(header::CONNECTION, "close");
+        }
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, token);
         }
