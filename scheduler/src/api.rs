@@ -122,7 +122,8 @@ impl Server {
         let metrics = Metrics::register(registry, placer.clone(), clock);
         let sweep_after = options.sweep.map(|seconds| Duration::from_secs(seconds.into()));
         let last_logs = options.last_logs();
-        let access = EngineAccess { certificates, resolver, registries, sweep_after, last_logs };
+        let secrets = options.secrets_key()?;
+        let access = EngineAccess { certificates, resolver, registries, secrets, sweep_after, last_logs };
         let starter = Starter::new(placer.clone(), clock, access);
         Metrics::register_actions(registry, &starter);
         let (random, requests) = (RandomState::new(), AtomicU64::new(0));

@@ -14,6 +14,7 @@ use crate::ledger::journal::JournalError;
 use crate::place::strategy::{Order, Strategy};
 use crate::policy::Policy;
 use crate::replace::last_log::LastLogs;
+use crate::secret::SecretsKey;
 use crate::start::endpoint::Endpoints;
 use crate::start::strangers::SWEEP_AFTER;
 use crate::token::{self, NamedToken, TokenError};
@@ -81,6 +82,11 @@ pub struct Options {
     /// ledger makes it [default: ledger.key in the state directory].
     #[arg(long = "ledger-key", env = "BERTH_SCHEDULER_LEDGER_KEY", value_name = "FILE")]
     pub ledger_key: Option<PathBuf>,
+
+    /// File with the key that seals the contents of secrets and configs in the ledger, the same one for all of its schedulers:
+    /// 64 hexadecimal digits. Without it no contents are stored, and files that are on the hosts can be used.
+    #[arg(long = "secrets-key", env = "BERTH_SCHEDULER_SECRETS_KEY", value_name = "FILE")]
+    pub secrets_key: Option<PathBuf>,
 
     /// Remove containers that this ledger's schedulers started and of whose placements it has known nothing for this time.
     /// Without it they are only logged.
@@ -188,6 +194,20 @@ impl Options {
         let path = self.ledger_key.clone().ok_or(OptionsError::NoKeyFile)?;
         platform::file::must_be_secret(&path).map_err(|error| OptionsError::KeyFile { error })?;
         Ok(path)
+    }
+
+    /// What seals the contents of files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is not for its owner alone, or holds something else.
+    pub(crate) fn secrets_key(&self) -> Result<Option<SecretsKey>, OptionsError> {
+        let Some(path) = &self.secrets_key else { return Ok(None) };
+        let wrong = |error: String| OptionsError::SecretsKey { path: path.clone(), error };
+        let read = platform::file::must_be_secret(path).and_then(|()| std::fs::read(path));
+        let text = read.map_err(|error| wrong(error.to_string()))?;
+        let no_key = || wrong("expected 64 hexadecimal digits, as `openssl rand -hex 32` makes".to_owned());
+        SecretsKey::parse(&text).map(Some).ok_or_else(no_key)
     }
 
     /// Refuses to let the whole network place containers, or read tokens unless that is wanted (`insecure`).
@@ -317,6 +337,14 @@ pub enum OptionsError {
     KeyFile {
         /// Why it is not used.
         error: std::io::Error,
+    },
+    /// There is no key for the contents of files.
+    #[error("--secrets-key {path}: {error}")]
+    SecretsKey {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: String,
     },
     /// The etcd of the ledger cannot be spoken to.
     #[error("cannot store the ledger in etcd: {0}")]

@@ -187,6 +187,7 @@ pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, St
         for_stack: true,
         rancher: rancher.as_ref(),
         file: &|name| Ok(format!("A={name}")),
+        content: &|name| Ok(name.as_bytes().to_vec()),
         profiles: &[],
     };
     let mut warnings = Vec::new();

@@ -18,6 +18,7 @@ mod lock;
 mod place;
 mod policy;
 mod replace;
+mod secret;
 mod stack;
 mod start;
 mod subject;

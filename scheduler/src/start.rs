@@ -31,6 +31,7 @@ pub(crate) mod played;
 pub(crate) mod progress;
 pub(crate) mod prune;
 pub(crate) mod pull_ahead;
+mod put_files;
 pub(crate) mod registry;
 pub(crate) mod replace_unit;
 pub(crate) mod silent;
@@ -66,6 +67,7 @@ use crate::place::promise::{PATIENCE, undecided};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
 use crate::replace::last_log::LastLogs;
+use crate::secret::SecretsKey;
 use crate::stack::memory::Memory;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker::DockerEngine;
@@ -100,6 +102,8 @@ pub(crate) struct EngineAccess {
     pub(crate) resolver: Vec<Text>,
     /// Where the scheduler's own credentials for registries are.
     pub(crate) registries: Option<Arc<DockerConfig>>,
+    /// What opens the contents of files for containers.
+    pub(crate) secrets: Option<SecretsKey>,
     /// How long the ledger does not know a container of its own before it is removed; `None` leaves it alone.
     pub(crate) sweep_after: Option<Duration>,
     /// Where the logs of containers that are replaced are stored.
@@ -157,6 +161,11 @@ impl Starter {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
+    }
+
+    /// The key with which contents of files are sealed.
+    pub(crate) fn secrets(&self) -> Option<&SecretsKey> {
+        self.access.secrets.as_ref()
     }
 
     /// Places a request and starts its containers; `brought` are credentials that came with it.

@@ -71,6 +71,24 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
+/// Fields that hold passwords: that they change is said, not what they are.
+const HIDDEN: [&str; 2] = ["environment", "files"];
+
+/// The same with dots for what such fields hold.
+fn without_hidden(value: &Value) -> Value {
+    match value {
+        Value::List(items) => Value::list(items.iter().map(without_hidden)),
+        Value::Map(map) => {
+            let shown = |(key, value): &(Text, Value)| {
+                let value = if HIDDEN.contains(&&**key) { Value::text("***") } else { without_hidden(value) };
+                (key.clone(), value)
+            };
+            Map::new(map.iter().map(shown).collect()).into()
+        }
+        other => other.clone(),
+    }
+}
+
 fn maps(path: &str, old: &Map, new: &Map, fields: &mut Vec<(String, String, String)>) {
     let mut keys: Vec<&Text> = old.iter().chain(new).map(|(key, _)| key).collect();
     keys.sort_unstable();
@@ -81,15 +99,34 @@ fn maps(path: &str, old: &Map, new: &Map, fields: &mut Vec<(String, String, Stri
             (was, is) if was == is => {}
             (Some(Value::Map(was)), Some(Value::Map(is))) => maps(&field, was, is, fields),
             (was, is) => {
-                // Variables hold passwords: that they change is said, not what they are.
-                let secret = field.split('.').any(|part| part == "environment");
+                let is_hidden = field.split('.').any(|part| HIDDEN.contains(&part));
                 let shown = |value: Option<&Value>| match value {
                     None => "-".to_owned(),
-                    Some(_) if secret => "***".to_owned(),
-                    Some(value) => value.as_str().map_or_else(|| json(value), ToOwned::to_owned),
+                    Some(_) if is_hidden => "***".to_owned(),
+                    Some(value) => value.as_str().map_or_else(|| json(&without_hidden(value)), ToOwned::to_owned),
                 };
                 fields.push((field.clone(), shown(was), shown(is)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_in_a_difference() {
+        let service = |json: serde_json::Value| Service::parse(&serde_json::from_value(json).unwrap()).unwrap();
+        let with = |secret: &str| {
+            service(serde_json::json!({
+                "service": "a", "environment": { "P": secret }, "files": [{ "target": "/a", "sealed": secret }],
+                "sidekicks": [{ "name": "s", "image": secret.len(), "environment": [secret],
+                                "files": [{ "sealed": secret }] }],
+            }))
+        };
+        let found = json(&differences(&[with("geheim")], &[with("verborgen")]));
+        assert!(["environment.P", "files", "sidekicks"].iter().all(|field| found.contains(field)), "{found}");
+        assert!(!found.contains("geheim") && !found.contains("verborgen"), "{found}");
     }
 }

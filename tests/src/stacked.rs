@@ -49,6 +49,12 @@ impl Stacked {
         Some(world)
     }
 
+    /// Kills the scheduler and starts it as [`Stacked::start`] does.
+    pub fn restart_scheduler(&mut self) {
+        self.scheduler.kill();
+        self.scheduler = self.hosts.scheduler(0, METADATA).start();
+    }
+
     /// What a subcommand of the scheduler ends with.
     pub fn ask(&mut self, words: &[&str]) -> Ended {
         let address = self.scheduler.address().to_string();

@@ -69,6 +69,14 @@ impl Proxied {
         format!("unix://{}", self.path("engine.sock").display())
     }
 
+    /// What is answered to a request with a body.
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let curl = ["--silent", "--max-time", "20", "--header", "Content-Type: application/json", "--unix-socket"];
+        let mut command = Command::new("curl");
+        command.args(curl).arg(self.path("engine.sock")).args(["--request", method, "--data-binary", body]);
+        String::from_utf8(command.arg(format!("http://x{path}")).output().unwrap().stdout).unwrap()
+    }
+
     /// What Docker's own client says, asked through the proxy.
     fn docker(&self, arguments: &[&str]) -> Result<String, String> {
         try_docker_at(&self.path("engine.sock"), arguments)
@@ -447,12 +455,7 @@ fn volumes_are_made_and_removed_through_the_proxy_for_stacks_alone() {
         "device=tmpfs",
         "theirs",
     ]);
-    let ask = |method: &str, path: &str, body: &str| {
-        let curl = ["--silent", "--max-time", "20", "--header", "Content-Type: application/json", "--unix-socket"];
-        let mut command = Command::new("curl");
-        command.args(curl).arg(proxied.path("engine.sock")).args(["--request", method, "--data", body]);
-        String::from_utf8(command.arg(format!("http://x{path}")).output().unwrap().stdout).unwrap()
-    };
+    let ask = |method: &str, path: &str, body: &str| proxied.ask(method, path, body);
     let labels = r#""Labels":{"io.berth.stack":"shop","io.berth.ledger":"l1"}"#;
     let make = |more: &str| ask("POST", "/v1.41/volumes/create", &format!("{{{more}}}"));
     let own = make(&format!(r#""Name":"data",{labels}"#));
@@ -485,4 +488,32 @@ fn volumes_are_made_and_removed_through_the_proxy_for_stacks_alone() {
     }
     assert_eq!(ask("DELETE", "/v1.41/volumes/data", ""), "");
     assert_eq!(engine.docker(&["volume", "ls", "--quiet"]).trim(), "theirs");
+}
+
+#[test]
+fn files_are_put_through_the_proxy_into_containers_before_their_start_alone() {
+    let Some(proxied) = Proxied::start() else { return };
+    let engine = &proxied.world.engine;
+    let create = |name: &str, more: &[&str]| {
+        engine.docker(&[&["create", "--name", name], more, &["box", "/bin/busybox", "sleep", "1000"]].concat());
+    };
+    create("own", &["--label", "io.berth.request=r1"]);
+    create("other", &[]);
+    let archive = proxied.path("files.tar");
+    std::fs::write(proxied.path("pw"), "geheim").unwrap();
+    let folder = archive.parent().unwrap();
+    assert!(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(folder).arg("pw").status().unwrap().success());
+    let put = |name: &str| {
+        let body = format!("@{}", archive.display());
+        proxied.ask("PUT", &format!("/v1.41/containers/{name}/archive?path=%2F"), &body)
+    };
+    assert!(put("other").contains("was not started by a scheduler"));
+    assert!(put("none").contains("No such container"));
+    assert_eq!(put("own"), "");
+    engine.docker(&["start", "own"]);
+    assert_eq!(engine.docker(&["exec", "own", "/bin/busybox", "cat", "/pw"]).trim(), "geheim");
+    let late = put("own");
+    assert!(late.contains("was started already"), "{late}");
+    let read = proxied.ask("GET", "/v1.41/containers/own/archive?path=%2Fpw", "");
+    assert!(read.contains("does not pass"), "{read}");
 }

@@ -136,6 +136,12 @@ impl Exchange {
                 info!(container = name, method = %head.method, what = after.trim_start_matches('/'), "passed on");
                 Bytes::new()
             }
+            Verb::PutFiles { name } => {
+                let id = self.own_and_not_started(name).await?;
+                target = format!("/containers/{id}/archive?{query}");
+                info!(container = name, "files are put into it");
+                body
+            }
             Verb::MakeVolume => {
                 let body: Value = serde_json::from_slice(&body).map_err(|error| not_json(&error))?;
                 self.policy.check_volume(&body).map_err(Refused::forbidden)?;
@@ -203,8 +209,22 @@ impl Exchange {
         Ok(body)
     }
 
+    /// The id of a container that a scheduler created and that was not started yet: what is in one that runs is its own.
+    async fn own_and_not_started(&self, name: &str) -> Result<String, Refused> {
+        let found = self.own_container(name).await?;
+        if found["State"]["Status"] != "created" {
+            let why = format!("the container {name} was started already: the engine proxy puts no files into it");
+            return Err(Refused::forbidden(why));
+        }
+        Ok(id_of(&found))
+    }
+
     /// The id of a container that a scheduler started.
     async fn own(&self, name: &str) -> Result<String, Refused> {
+        self.own_container(name).await.map(|found| id_of(&found))
+    }
+
+    async fn own_container(&self, name: &str) -> Result<Value, Refused> {
         let found = self.container(name).await?;
         let found = found.ok_or_else(|| Refused::missing("container", name))?;
         if self.request_given(&found).await?.is_none() {
@@ -213,7 +233,7 @@ impl Exchange {
             );
             return Err(Refused::forbidden(why));
         }
-        Ok(found["Id"].as_str().unwrap_or_default().to_owned())
+        Ok(found)
     }
 
     /// The request that a container was created for: a label that may have come with its image says nothing. An image may have the
@@ -265,6 +285,10 @@ impl Exchange {
         request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         sender.send_request(request).await.map_err(|error| Refused::away(&error))
     }
+}
+
+fn id_of(container: &Value) -> String {
+    container["Id"].as_str().unwrap_or_default().to_owned()
 }
 
 fn not_json(error: &serde_json::Error) -> Refused {

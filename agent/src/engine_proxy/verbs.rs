@@ -15,6 +15,8 @@ pub(crate) enum Verb {
     /// Something is done to a container, which has to be one that a scheduler started; `after` follows its name in the
     /// path.
     Own { name: String, after: &'static str },
+    /// Files are put into a container, which has to be one that a scheduler created and that was not started yet.
+    PutFiles { name: String },
     /// A container is created.
     Create,
     /// A volume is made, which has to be one of a stack.
@@ -57,6 +59,9 @@ pub(crate) fn verb(method: &Method, path: &str, query: &str) -> Option<Verb> {
             (own(name, "/logs"), &["follow", "stdout", "stderr", "since", "until", "timestamps", "tail"])
         }
         ("POST", ["containers", "create"]) => (Verb::Create, &["name", "platform"]),
+        ("PUT", ["containers", name, "archive"]) => {
+            (Verb::PutFiles { name: (*name).to_owned() }, &["path", "noOverwriteDirNonDir", "copyUIDGID"])
+        }
         ("POST", ["containers", name, "start"]) => (own(name, "/start"), &[]),
         ("POST", ["containers", name, "stop"]) => (own(name, "/stop"), &["t", "signal"]),
         ("DELETE", ["containers", name]) => (own(name, ""), &["v", "force"]),
@@ -130,6 +135,7 @@ mod tests {
             ("GET", "/v1.49/volumes?filters=%7B%7D", Verb::Show(Shown::Volumes)),
             ("POST", "/v1.49/volumes/create", Verb::MakeVolume),
             ("DELETE", "/v1.49/volumes/data", Verb::RemoveVolume { name: "data".into() }),
+            ("PUT", "/v1.49/containers/web/archive?path=%2F", Verb::PutFiles { name: "web".into() }),
             ("POST", "/v1.49/containers/web/start", own("web", "/start")),
             ("POST", "/containers/web/stop?t=10", own("web", "/stop")),
             ("DELETE", "/v1.49/containers/web?v=true&force=true&link=false", own("web", "")),
@@ -151,7 +157,8 @@ mod tests {
             ("POST", "/containers/web/exec"),
             ("POST", "/exec/1/start"),
             ("GET", "/containers/web/archive?path=/etc/shadow"),
-            ("PUT", "/containers/web/archive?path=/"),
+            ("PUT", "/containers/web/archive?path=/&x=1"),
+            ("PUT", "/containers/web/files?path=/"),
             ("GET", "/containers/web/export"),
             ("POST", "/containers/web/attach?stream=1"),
             ("POST", "/containers/web/update"),

@@ -41,7 +41,7 @@ pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
 pub use entity::{Container, Entity, Host, INTENDED, Network, Service, Stack, engine_uuid};
 pub use fingerprint::Fingerprint;
-pub use hex::hex;
+pub use hex::{hex, unhex};
 pub use name_hash::name_hash;
 pub use network_key::NetworkKey;
 pub use node::Node;

@@ -41,7 +41,7 @@ pub(super) async fn place(
         Ok(value) => value,
         Err(reply) => return malformed(&app, &caller, None, reply),
     };
-    let mut request = match PlacementRequest::parse_new(&value) {
+    let mut request = match PlacementRequest::parse_new(&value).and_then(PlacementRequest::without_files) {
         Ok(request) => request,
         Err(invalid) => return malformed(&app, &caller, Some(&value), Refusal::from(invalid).into()),
     };

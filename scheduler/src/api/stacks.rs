@@ -26,6 +26,7 @@ use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
 use crate::place::refusal::Refusal;
 use crate::place::request::limits::{COUNT_MAX, LIST_MAX};
+use crate::secret::with_sealed_files;
 use crate::stack::store::Command;
 use crate::stack::view::{RevisionView, StackView};
 use crate::stack::wish::{Wish, stack_name};
@@ -162,7 +163,7 @@ pub(super) async fn plan(
     }
     let planning = tokio::task::spawn_blocking(move || {
         let name = stack_name(&name)?;
-        let wish = Wish::parse(&name, &value)?;
+        let wish = Wish::parse(&name, &with_sealed_files(app.starter.secrets(), &name, value)?)?;
         app.starter.preview_stack(&name, &wish, &caller.0.unwrap_or_default())
     });
     planning.await.map_or_else(|_| bug(), Reply::from).into_response()
@@ -178,7 +179,11 @@ pub(super) async fn put(
     let streaming = wants_to_wait(&request);
     let brought = brought(&request).map_err(Refusal::from);
     let parsed = json(&app, request).await.and_then(|value| {
-        let parse = || Ok::<_, Refusal>((brought?, Wish::parse(&stack_name(&name)?, &value)?));
+        let parse = || {
+            let name = stack_name(&name)?;
+            let value = with_sealed_files(app.starter.secrets(), &name, value)?;
+            Ok::<_, Refusal>((brought?, Wish::parse(&name, &value)?))
+        };
         parse().map_err(Reply::from)
     });
     let (brought, wish) = match parsed {

@@ -7,8 +7,8 @@ mod depends_on;
 pub(crate) mod deploy;
 pub(crate) mod env_file;
 pub(crate) mod extends;
+mod files;
 mod health_check;
-mod host_files;
 pub(crate) mod include;
 mod links;
 mod merge;
@@ -34,7 +34,7 @@ use std::cell::RefCell;
 use model::{Map, Text, Value};
 
 use crate::cli::compose::depends_on::Condition;
-use crate::cli::compose::host_files::HostFiles;
+use crate::cli::compose::files::Files;
 use crate::cli::compose::networks::NetworkNames;
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
@@ -59,6 +59,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) rancher: Option<&'a Value>,
     /// The text of a file that a service names.
     pub(crate) file: &'a dyn Fn(&str) -> Result<String, String>,
+    /// The contents of a file that is for containers.
+    pub(crate) content: &'a dyn Fn(&str) -> Result<Vec<u8>, String>,
     /// Which services with profiles are read too.
     pub(crate) profiles: &'a [String],
 }
@@ -74,6 +76,7 @@ impl Reading<'_> {
             for_stack: true,
             rancher: None,
             file: &|_| Ok(String::new()),
+            content: &|name| Ok(name.as_bytes().to_vec()),
             profiles: &[],
         }
     }
@@ -116,9 +119,10 @@ pub(crate) fn requests(
                     for_stack,
                     rancher: reading.rancher,
                     file: reading.file,
+                    content: reading.content,
                     profiles: reading.profiles,
                     networks: NetworkNames::default(),
-                    host_files: HostFiles::default(),
+                    files: Files::default(),
                     volumes: Described::default(),
                     outside: Vec::new(),
                     warnings: RefCell::default(),
@@ -259,11 +263,12 @@ struct Compose<'a> {
     for_stack: bool,
     rancher: Option<&'a Value>,
     file: &'a dyn Fn(&str) -> Result<String, String>,
+    content: &'a dyn Fn(&str) -> Result<Vec<u8>, String>,
     profiles: &'a [String],
     /// What the engines call the networks of the file.
     networks: NetworkNames,
     /// Its configs and secrets.
-    host_files: HostFiles,
+    files: Files,
     /// The volumes that the file describes.
     volumes: Described,
     /// Services for which no container is started.
@@ -318,7 +323,7 @@ impl Compose<'_> {
             let of_engines = Map::new(of_engines.collect::<Result<_, Invalid>>()?);
             let of_engines = Section { path: String::new(), map: &of_engines };
             self.networks = networks::described(&of_engines, &|field, text| self.warn(field, text))?;
-            self.host_files = HostFiles::described(&of_engines)?;
+            self.files = Files::described(&self, &of_engines)?;
             if let Some(described) = file.get("volumes") {
                 let described = self.named(&self.interpolated("volumes", described)?)?;
                 let described = Section::new("volumes".into(), &described)?;

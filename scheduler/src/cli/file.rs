@@ -18,6 +18,7 @@ use crate::cli::compose::include::paths_of_value;
 use crate::cli::compose::{Reading, Warning};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
+use crate::secret::CONTENT_MAX;
 
 /// Largest file of variables: an engine takes an environment of some hundred KiB.
 pub(super) const VARIABLES_MAX: u64 = 1 << 20;
@@ -128,6 +129,20 @@ impl<'a> Files<'a> {
 impl Files<'_> {
     /// A file that a service names.
     fn beside(&self, name: &str) -> Result<Input, String> {
+        let (path, opened) = self.opened(name)?;
+        Input::read(path.display().to_string(), opened, VARIABLES_MAX).map_err(|error| error.to_string())
+    }
+
+    /// The contents of one that is for containers.
+    fn content(&self, name: &str) -> Result<Vec<u8>, String> {
+        let mut content = Vec::new();
+        // What is longer is refused where it is used.
+        let read = self.opened(name)?.1.take(CONTENT_MAX as u64 + 1).read_to_end(&mut content);
+        read.map_err(|error| error.to_string())?;
+        Ok(content)
+    }
+
+    fn opened(&self, name: &str) -> Result<(PathBuf, std::fs::File), String> {
         let path = self.path.join(name);
         let real = path.canonicalize().ok().zip(self.path.canonicalize().ok());
         if self.is_confined && !real.is_some_and(|(path, folder)| path.starts_with(folder)) {
@@ -135,7 +150,7 @@ impl Files<'_> {
         }
         // A pipe that a file names would be waited for without an end.
         let opened = platform::file::open_regular(&path).map_err(|error| error.to_string())?;
-        Input::read(path.display().to_string(), opened, VARIABLES_MAX).map_err(|error| error.to_string())
+        Ok((path, opened))
     }
 }
 
@@ -372,6 +387,7 @@ impl<'a> Documents<'a> {
             for_stack,
             rancher: self.rancher.as_ref().map(|(_, value)| value),
             file: &text_of,
+            content: &|name| files.content(name),
             profiles: files.profiles,
         };
         let mut warnings = Vec::new();

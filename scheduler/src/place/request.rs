@@ -4,6 +4,7 @@
 //! it would silently not be honoured.
 
 pub(crate) mod engine;
+pub(crate) mod file;
 pub(crate) mod health_check;
 pub(crate) mod limits;
 pub(crate) mod member;
@@ -23,7 +24,7 @@ use crate::place::hosts::STORAGE;
 use crate::place::invalid::Invalid;
 use crate::place::inventory::key::{Kind, key};
 use crate::place::request::limits::{ATTEMPTS_MAX, CONSTRAINTS_MAX, COUNT_MAX, MEMBERS_MAX};
-use crate::place::request::member::{MEMBER_FIELDS, Member};
+use crate::place::request::member::{MEMBER_FIELDS, Member, STACK_FIELDS};
 use crate::place::request::rules::Spread;
 use crate::place::room::PortGroup;
 use crate::place::strategy::Strategy;
@@ -106,11 +107,23 @@ impl Request {
         Ok(request)
     }
 
+    /// Refuses files: their contents are sealed for stacks alone.
+    pub(crate) fn without_files(self) -> Result<Self, Invalid> {
+        match self.members.iter().position(|member| !member.run.files.is_empty()) {
+            Some(0) => Err(Invalid::new("files", "given", "none: only stacks (PUT /v1/stacks/NAME) bring contents")),
+            Some(at) => {
+                let field = format!("sidekicks[{}].files", at - 1);
+                Err(Invalid::new(field, "given", "none: only stacks (PUT /v1/stacks/NAME) bring contents"))
+            }
+            None => Ok(self),
+        }
+    }
+
     /// The request in this value.
     pub fn parse(value: &Value) -> Result<Self, Invalid> {
         let fields = Fields::of(value)?;
         let map = fields.map;
-        fields.only(&[REQUEST_FIELDS, MEMBER_FIELDS])?;
+        fields.only(&[REQUEST_FIELDS, MEMBER_FIELDS, STACK_FIELDS])?;
         let stack = fields.text("stack")?;
         let service = fields.text("service")?;
         let macros =
@@ -120,7 +133,7 @@ impl Request {
             members.push(fields.entry("sidekicks", at, sidekick)?);
         }
         for sidekick in &members[1..] {
-            sidekick.only(&[MEMBER_FIELDS])?;
+            sidekick.only(&[MEMBER_FIELDS, STACK_FIELDS])?;
             if sidekick.text("name")?.is_none() {
                 return Err(Invalid::new(sidekick.at("name"), "missing", "the name of the sidekick"));
             }

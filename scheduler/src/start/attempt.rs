@@ -17,6 +17,7 @@ use crate::start::docker::{DockerEngine, InspectedContainer, OVERTAKEN};
 use crate::start::job::{JobState, StartJob};
 use crate::start::log_end::with_log;
 use crate::start::progress::{Progress, ProgressSender, send_progress};
+use crate::start::put_files;
 use crate::start::{PAUSE_MAX, PAUSE_MIN, STUCK_AFTER, WAITING_TOLD};
 
 /// How often an engine is asked for the same before its host is given up; with the pauses between, under a second of
@@ -92,6 +93,13 @@ impl StartJob {
                 for network in &request.members[at].run.more_networks {
                     let mut retries = Retries::new();
                     while let Err(error) = docker.join(&id, network).await {
+                        retries.rest(error).await.map_err(|error| failure(at, error, effects))?;
+                    }
+                }
+                let files = put_files::archive(self.starter.secrets(), request, at);
+                if let Some(archive) = files.map_err(|error| failure(at, error, effects))? {
+                    let mut retries = Retries::new();
+                    while let Err(error) = docker.put(&id, archive.clone()).await {
                         retries.rest(error).await.map_err(|error| failure(at, error, effects))?;
                     }
                 }

@@ -17,7 +17,7 @@ use bollard::models::{ContainerCreateBody, CreateImageInfo, NetworkConnectReques
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, ListContainersOptionsBuilder,
     ListVolumesOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
-    StartContainerOptions, StopContainerOptionsBuilder,
+    StartContainerOptions, StopContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use engine::{ASK_TIME, Certificates, Endpoint, Engine, EngineError, Guard, InImage, is_given};
 use futures_util::StreamExt;
@@ -183,6 +183,18 @@ impl DockerEngine {
             }
             other => other,
         }
+    }
+
+    /// Puts the files of an archive into it, below its root; folders that are missing are made.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn put(&self, container: &str, archive: Vec<u8>) -> Result<(), EngineError> {
+        let options = UploadToContainerOptionsBuilder::default().path("/").build();
+        let body = bollard::body_full(archive.into());
+        let put = |docker: Docker| async move { docker.upload_to_container(container, Some(options), body).await };
+        self.watched(self.ask(START_TIME, put)).await
     }
 
     /// Starts it; that it runs already is no error.

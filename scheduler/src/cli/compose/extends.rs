@@ -132,13 +132,27 @@ impl Compose<'_> {
     }
 }
 
+/// A config or a secret of a file in another folder, whose contents are named from this one.
+pub(super) fn moved_file(one: &Value, from: &str, folder: &str) -> Value {
+    let Value::Map(map) = one else { return one.clone() };
+    match map.text("file").filter(|file| from != folder && !file.starts_with('/')) {
+        Some(file) => map.with([("file".into(), Value::text(format!("{}/{file}", inner(from, folder))))]).into(),
+        None => one.clone(),
+    }
+}
+
+/// A folder as the one in which it is names it.
+fn inner<'a>(from: &str, folder: &'a str) -> &'a str {
+    folder.strip_prefix(from).unwrap_or(folder).trim_start_matches('/')
+}
+
 /// A service of a file in another folder, whose files are named from this one.
 pub(super) fn moved(service: Value, from: &str, folder: &str) -> Value {
     if from == folder {
         return service;
     }
     let Value::Map(map) = &service else { return service };
-    let inner = folder.strip_prefix(from).unwrap_or(folder).trim_start_matches('/');
+    let inner = inner(from, folder);
     let path = |value: &Value| match value {
         Value::Text(file) if !file.starts_with('/') => Value::text(format!("{inner}/{file}")),
         Value::Map(map) => match map.text("path").filter(|file| !file.starts_with('/')) {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use model::{Map, Text, Value};
 
-use crate::cli::compose::extends::{CHAIN_MAX, folder_of, moved, path_below};
+use crate::cli::compose::extends::{CHAIN_MAX, folder_of, moved, moved_file, path_below};
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
 use crate::cli::compose::{Compose, is_whole, merge, without_version};
@@ -116,7 +116,11 @@ impl Compose<'_> {
             Ok((name.clone(), moved(service.into_owned(), folder, below)))
         };
         let services = services.iter().map(whole).collect::<Result<_, Invalid>>()?;
-        Ok(other.with([("services".into(), Map::new(services).into())]))
+        let files = ["configs", "secrets"].into_iter().filter_map(|kind| {
+            let moved = |(name, one): &(Text, Value)| (name.clone(), moved_file(one, folder, below));
+            Some((kind.into(), Map::new(other.map(kind)?.iter().map(moved).collect()).into()))
+        });
+        Ok(other.with(files.chain([("services".into(), Map::new(services).into())])))
     }
 }
 

@@ -148,9 +148,11 @@ impl Compose<'_> {
         let mut mounts = named(&volumes(service)?, &self.stack, &self.volumes);
         // Only stacks have volumes of their own.
         let external = self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten();
-        mounts.extend(self.host_files.volumes(service)?);
+        let (volumes, files) = self.files.used(service)?;
+        mounts.extend(volumes);
         let external = external.map(|names| ("external_volumes".into(), names));
-        Ok(external.into_iter().chain([("volumes".into(), Value::list(mounts))]).collect())
+        let files = (!files.is_empty()).then(|| ("files".into(), Value::list(files)));
+        Ok(external.into_iter().chain(files).chain([("volumes".into(), Value::list(mounts))]).collect())
     }
 
     /// The networks that a service is in, or the container whose network it shares.

@@ -27,6 +27,7 @@ fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
             "web.labels" => Ok("a=file\n# of the team\nteam=blue\n".into()),
             other => Err(format!("{other}: not found")),
         },
+        content: &|name| if name == "lost" { Err("not found".into()) } else { Ok(name.as_bytes().to_vec()) },
         profiles: &[],
     };
     requests(&documents, &reading, &mut Vec::new())
@@ -69,7 +70,6 @@ fn what_is_not_supported_is_named() {
         ("healthcheck: {tests: x}", "services.web.healthcheck.tests"),
         ("pull_policy: never", "services.web.pull_policy"),
         ("networks: {a: {ipv4_address: 192.0.2.1}}", "services.web.networks.a.ipv4_address"),
-        ("secrets: [{source: a, mode: 288}]", "services.web.secrets[0].mode"),
         ("deploy: {update_config: {parallelism: 1}}", "services.web.deploy.update_config"),
         ("deploy: {placement: {max_replicas_per_node: 1}}", "services.web.deploy.placement.max_replicas_per_node"),
         (
@@ -413,9 +413,6 @@ fn what_cannot_be_given_is_refused_with_a_way_out() {
         check_wrong(&service(line), field, part);
     }
     let top = |line: &str| format!("{line}\nservices: {{web: {{image: a}}}}\n");
-    check_wrong(&top("secrets: {a: {environment: A}}"), "secrets.a.environment", "absolute path on the hosts");
-    check_wrong(&top("secrets: {a: {file: ./a}}"), "secrets.a.file", "absolute path on the hosts");
-    check_wrong(&top("configs: {a: {external: true}}"), "configs.a.external", "absolute path on the hosts");
     check_wrong(&top("networks: {a: {internal: true}}"), "networks.a.internal", "docker network create");
 }
 

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use model::{Text, hex};
+use model::{Text, hex, unhex};
 use sha2::Sha256;
 
 use crate::ledger::etcd::keys::{Key, Keys};
@@ -175,20 +175,6 @@ fn split(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = value.strip_suffix(AFTER)?;
     let (rest, digits) = rest.split_at_checked(rest.len().checked_sub(DIGITS)?)?;
     Some((rest.strip_suffix(BEFORE)?, digits))
-}
-
-/// The bytes of lower-case hexadecimal digits; upper-case ones would be another way to write the same.
-fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    let pairs = digits.chunks(2).map(|pair| match pair {
-        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::place::hosts::{CPU, INSTANCES, MEMORY, STORAGE, architecture, label};
 use crate::place::invalid::Invalid;
 use crate::place::port::{Port, Protocol};
 use crate::place::request::engine::EngineSettings;
+use crate::place::request::file::PutFile;
 use crate::place::request::health_check::HealthCheck;
 use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
 use crate::place::request::networks::JoinedNetwork;
@@ -87,6 +88,8 @@ pub(crate) struct RunOptions {
     pub(crate) domainname: Option<Text>,
     /// What only its engine has to do with.
     pub(crate) engine: EngineSettings,
+    /// Files that it gets before it is started.
+    pub(crate) files: Vec<PutFile>,
     /// What it calls itself.
     pub(crate) hostname: Option<Text>,
     pub(crate) network: Option<Text>,
@@ -130,6 +133,9 @@ pub(crate) struct ImagePlatform {
     /// The Windows build, when stated.
     pub(crate) build: Option<Build>,
 }
+
+/// Fields of each container that stacks alone can have.
+pub(super) const STACK_FIELDS: &[&str] = &["files"];
 
 /// Fields of each container; those of the primary one stand in the request itself.
 pub(super) const MEMBER_FIELDS: &[&str] = &[
@@ -255,6 +261,7 @@ impl<'a> Fields<'a> {
                 Some(Value::Map(map)) => EngineSettings::read(&Fields { path: self.at("engine"), map })?,
                 Some(other) => return self.wrong("engine", other, "a map of settings"),
             },
+            files: self.files()?,
             hostname: self.text("hostname")?,
             health_check: match self.get("healthcheck") {
                 None => None,
