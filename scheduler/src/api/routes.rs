@@ -27,7 +27,6 @@ use crate::api::reply::{Reply, bug};
 use crate::api::stacks;
 use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
-use crate::ledger::stack::stack_of;
 use crate::place::answer::Placement;
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
@@ -218,9 +217,10 @@ async fn release(
 ) -> Response {
     let id: Text = id.into();
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
-    // What cannot be read of a stack is deleted as that of a placement is.
+    // What cannot be read of a stack or an evacuation is deleted as that of a placement is.
     let is_unreadable = || app.placer.with_any(app.clock.now(), |book| book.unreadable(&id).is_some());
-    if stack_of(&id).is_some() && !is_unreadable() {
+    // No placement has such an id.
+    if id.contains('/') && !is_unreadable() {
         return Reply::from(Refusal::Unknown(id)).into_response();
     }
     let noted = {
@@ -344,7 +344,7 @@ async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Call
     }
     let starter = app.starter.clone();
     // What was begun is not left half done when the client goes away.
-    let evacuating = app.starter.spawn(async move { starter.evacuate(&host).await });
+    let evacuating = app.starter.spawn(async move { starter.evacuate(&host, &subject).await });
     evacuating.await.map_or_else(|_| bug(), Reply::from).into_response()
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use model::{Map, Text, Value};
 use serde::Serialize;
 
-use crate::ledger::record::{Record, Replica, Stage};
+use crate::clock::Clock;
+use crate::ledger::record::{Record, Replica, Stage, evacuation_id};
 use crate::place::Placer;
 use crate::place::answer::{HostName, failure};
 use crate::place::refusal::Refusal;
@@ -15,6 +16,7 @@ use crate::place::request::Request;
 use crate::place::request::volume::named_volume;
 use crate::stack::world::is_gone;
 use crate::start::credentials::RequestCredentials;
+use crate::subject::Subject;
 
 /// Most units of one evacuation: each costs a pass over the hosts.
 const UNITS_MAX: usize = 20_000;
@@ -116,9 +118,53 @@ impl Placer {
         Ok(plan)
     }
 
-    /// Gives up the place of a unit on a host that is gone for good; `false` if it is not there, or at work.
+    /// Gives up the place of a unit on a host that is gone for good; `false` if it is not there, or at work, or the host is back.
     pub(crate) fn leave_behind(&self, id: &str, at: usize, why: &str, now: Duration) -> bool {
-        self.with_any(now, |book| book.leave_behind(id, at, why, now))
+        self.with_any(now, |book| {
+            let is_lost = book.replica(id, at).is_some_and(|replica| is_gone(book.inventory(), &replica.host));
+            is_lost && book.leave_behind(id, at, why, now)
+        })
+    }
+
+    /// Stores that a host is to be evacuated, so that this goes on whichever scheduler ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be stored.
+    pub(crate) async fn store_evacuation(&self, host: &str, subject: &Subject, clock: Clock) -> Result<(), Refusal> {
+        let id = evacuation_id(host);
+        let is_new = self.with_any(clock.now(), |book| {
+            let is_new = book.record(&id).is_none();
+            if is_new {
+                book.enter(id.clone(), Record::of_evacuation(host.into(), subject.clone(), clock.now()));
+            }
+            is_new
+        });
+        let stored = self.settled(&id).await;
+        match &stored {
+            // It may be stored yet, so it stands.
+            Ok(()) | Err(Refusal::Unsettled(_)) => {}
+            Err(_) if is_new => drop(self.with_any(clock.now(), |book| book.release(&id))),
+            Err(_) => {}
+        }
+        stored
+    }
+
+    /// Deletes an evacuation of which nothing is left to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if that cannot be stored.
+    pub(crate) async fn end_evacuation(&self, id: &Text, clock: Clock) -> Result<(), Refusal> {
+        self.with_any(clock.now(), |book| book.release(id));
+        self.settled(id).await
+    }
+
+    /// Whether a host by this name or uuid is there.
+    pub(crate) fn is_there(&self, host: &str) -> bool {
+        let inventory = self.inventory();
+        let found = inventory.hosts().find(host);
+        found.is_some_and(|found| !is_gone(&inventory, &inventory.hosts().facts(found).uuid))
     }
 }
 
