@@ -1,6 +1,7 @@
 //! `agent evacuate`: what schedulers have started on a host that is gone for good runs elsewhere.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -164,6 +165,45 @@ impl Evacuate {
                 return Ok(false);
             }
             sleep(LOOK).await;
+        }
+    }
+}
+
+/// Whom to ask where units would go that leave a host.
+#[derive(Args, Clone, Debug)]
+pub struct DrainQuestion {
+    /// The scheduler that says where units would go, and why others stay; without one their names are listed alone
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = server_address)]
+    server: SocketAddr,
+
+    /// File with the bearer token that the scheduler wants [default: its own token, if this user may read that]
+    #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Folder with ca.pem, cert.pem and key.pem, for a scheduler that answers only over TLS
+    #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
+    tls_certs: Option<PathBuf>,
+}
+
+impl DrainQuestion {
+    /// What would be moved from a host where, and what stays and why.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no scheduler says that.
+    pub async fn plan(&self, host: &str) -> Result<Value, String> {
+        let Self { server, token_file, tls_certs } = self.clone();
+        let client = Client::new(&Ask { server, token_file, tls_certs, insecure: false, json: false })?;
+        let body = json!({ "host": host, "dry_run": true, "drain": true });
+        let answer = client.ask(Method::POST, "/v1/evacuate", Some(&body), |_| {}).await?;
+        fine(answer).map_err(|failure| failure.to_string())
+    }
+
+    /// A plan, or why there is none, for people.
+    pub fn described(plan: &Result<Value, String>) -> String {
+        match plan {
+            Ok(plan) => described(plan),
+            Err(why) => format!("where to, and what stays and why, is not known: {why}\n"),
         }
     }
 }

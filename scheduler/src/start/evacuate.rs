@@ -13,7 +13,7 @@ use model::Text;
 use tracing::{info, warn};
 
 use crate::audit::line::Action;
-use crate::ledger::record::evacuation_id;
+use crate::ledger::record::{Record, evacuation_id};
 use crate::place::evacuate::{Evacuation, LeavingUnit, StayingUnit};
 use crate::place::refusal::Refusal;
 use crate::start::Starter;
@@ -38,7 +38,7 @@ impl Starter {
             return Ok(Evacuation { begun: true, ..plan });
         }
         let job = self.claim_idle(&evacuation_id(host), &None).await?;
-        self.placer.store_evacuation(host, subject, self.clock).await?;
+        self.store_evacuation(host, subject).await?;
         self.carry_out(&job, host).await
     }
 
@@ -56,7 +56,7 @@ impl Starter {
                 };
                 let outcome = match is_wanted {
                     Ok(()) => starter.carry_out(&job, &host).await,
-                    Err(refusal) => starter.placer.end_evacuation(&id, starter.clock).await.and(Err(refusal)),
+                    Err(refusal) => starter.end_evacuation(&id).await.and(Err(refusal)),
                 };
                 match outcome {
                     Ok(plan) => info!(%host, moved = plan.moved.len(), "went on with its evacuation"),
@@ -64,6 +64,30 @@ impl Starter {
                 }
             });
         }
+    }
+
+    /// Stores that a host is to be evacuated.
+    pub(super) async fn store_evacuation(&self, host: &str, subject: &Subject) -> Result<(), Refusal> {
+        let (id, now) = (evacuation_id(host), self.clock.now());
+        let is_new = self.placer.with_any(now, |book| {
+            let is_new = book.record(&id).is_none();
+            if is_new {
+                book.enter(id.clone(), Record::of_evacuation(host.into(), subject.clone(), now));
+            }
+            is_new
+        });
+        let stored = self.placer.settled(&id).await;
+        // Of what is unsettled it is not known whether it is stored: it stands.
+        if is_new && !matches!(stored, Ok(()) | Err(Refusal::Unsettled(_))) {
+            self.placer.with_any(now, |book| book.release(&id));
+        }
+        stored
+    }
+
+    /// Deletes an evacuation of which nothing is left to do.
+    async fn end_evacuation(&self, id: &Text) -> Result<(), Refusal> {
+        self.placer.with_any(self.clock.now(), |book| book.release(id));
+        self.placer.settled(id).await
     }
 
     /// Gives up the places of units as an evacuation that is stored says, which ends if all that can be moved was begun.
@@ -76,7 +100,7 @@ impl Starter {
             Ok((_, is_open)) => *is_open,
             Err(refusal) => may_pass(refusal),
         };
-        if !is_open && let Err(why) = self.placer.end_evacuation(&job.id, self.clock).await {
+        if !is_open && let Err(why) = self.end_evacuation(&job.id).await {
             warn!(%host, %why, "that its evacuation is done is not stored yet");
         }
         plan.map(|(plan, _)| plan)

@@ -14,12 +14,7 @@ fn hosts(both: bool) -> Arc<Inventory> {
 }
 
 /// A scheduler with these engines of the two, of which both are there or one.
-fn over(
-    one: SocketAddr,
-    other: SocketAddr,
-    both: bool,
-    ledger: Ledger,
-) -> (Arc<Starter>, Arc<Store<Inventory>>) {
+fn over(one: SocketAddr, other: SocketAddr, both: bool, ledger: Ledger) -> (Arc<Starter>, Arc<Store<Inventory>>) {
     let engines = json!({ "one": format!("tcp://{one}"), "other": format!("tcp://{other}") });
     let endpoints = Endpoints::new(&serde_json::from_value(engines).unwrap(), false).unwrap();
     let inventories = Arc::new(Store::new(Inventory::default()));
@@ -65,7 +60,10 @@ async fn what_a_host_that_is_gone_for_good_had_runs_elsewhere_and_is_removed_whe
     assert!(done.begun && done.moved.len() == 1, "{done:?}");
     starter.is_started("web").await;
     assert_eq!((other.names(), one.names()), (vec!["web".to_owned()], all.map(str::to_owned).to_vec()));
-    assert!(starter.evacuate("one", &Subject::own()).await.unwrap().moved.is_empty(), "a second time there is nothing to do");
+    assert!(
+        starter.evacuate("one", &Subject::own()).await.unwrap().moved.is_empty(),
+        "a second time there is nothing to do"
+    );
 
     // It is back: what has another place is removed there, and nothing else.
     drop(inventories.publish(hosts(true)));
@@ -105,7 +103,7 @@ async fn an_evacuation_goes_on_after_a_death_unless_the_host_is_back() {
         before.placed(&Request::parse(&serde_json::from_value(asked).unwrap()).unwrap()).await;
         assert_eq!(one.names(), ["web"]);
         // As it is when the scheduler dies before it has begun the first unit.
-        before.placer.store_evacuation("one", &Subject::own(), before.clock).await.unwrap();
+        before.store_evacuation("one", &Subject::own()).await.unwrap();
         assert_eq!(before.placer.placements(before.clock.now()).unwrap().len(), 1, "it is no placement");
         before.finish().await;
         drop(before);
@@ -123,7 +121,10 @@ async fn an_evacuation_goes_on_after_a_death_unless_the_host_is_back() {
         timeout(LIMIT, done).await.expect("it is done");
         after.is_started("web").await;
         let moved: &[&str] = if is_back { &[] } else { &["web"] };
-        assert_eq!((other.names(), &*after.only_unit("web").unwrap().host == "one"), (moved.iter().map(ToString::to_string).collect(), is_back));
+        assert_eq!(
+            (other.names(), &*after.only_unit("web").unwrap().host == "one"),
+            (moved.iter().map(ToString::to_string).collect(), is_back)
+        );
         after.finish().await;
     }
 }
