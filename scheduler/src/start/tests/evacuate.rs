@@ -1,6 +1,12 @@
 //! Evacuating: what is moved, when, and that it goes on after a death.
 
+use stacks::{Service, unit_id};
+
 use super::*;
+use crate::benching::{running_unit, steady_stack};
+use crate::ledger::record::Record;
+use crate::ledger::stack::stack_id;
+use crate::stack::unit::UnitRequest;
 use crate::start::played::starter_of;
 
 /// The hosts `one`, if it is there, and `other`. The first one is the better one.
@@ -127,4 +133,53 @@ async fn an_evacuation_goes_on_after_a_death_unless_the_host_is_back() {
         );
         after.finish().await;
     }
+}
+
+/// The same code says it before a drain as decides it when the host is gone.
+#[tokio::test]
+async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
+    let (starter, _) = over(nobody, nobody, true, Ledger::new());
+    let services: Vec<Service> = [
+        json!({ "service": "large", "image": "i", "resources": { "memory": 4500 } }),
+        json!({ "service": "log", "image": "i", "labels": { "io.rancher.scheduler.global": "true" } }),
+        json!({ "service": "named", "image": "i", "requested_host": "one" }),
+        json!({ "service": "stored", "image": "i", "volumes": ["data:/data"] }),
+        json!({ "service": "web", "image": "i" }),
+    ]
+    .into_iter()
+    .map(|service| {
+        let service = Service::parse(&serde_json::from_value(service).unwrap()).unwrap();
+        Service { global: service.name == *"log", ..service }
+    })
+    .collect();
+    let now = starter.clock.now();
+    starter.placer.with_any(now, |book| {
+        book.enter(stack_id("shop"), steady_stack(&"shop".into(), &services, now));
+        for service in &services {
+            let id = unit_id("shop", service, "1");
+            let unit = UnitRequest { stack: "shop", service, index: "1", id: &id, host: None };
+            let record = running_unit(&unit, ("one".into(), "one".into()), (&id, "0a1b"), now).unwrap();
+            let alone = Record { unit: None, ..record.clone() };
+            book.enter(id, record);
+            if service.name == *"web" {
+                book.enter("alone".into(), alone);
+            }
+        }
+    });
+    let plan = starter.placer.plan_drain("one", now).unwrap();
+    let moved: Vec<_> = plan.moved.iter().map(|unit| (unit.containers[0].to_string(), &*unit.to.name)).collect();
+    assert_eq!(moved, [(unit_id("shop", &services[4], "1").to_string(), "other")], "{plan:?}");
+    let why = |id: &str| plan.stays.iter().find(|unit| unit.id.contains(id)).map(|unit| unit.why.clone()).unwrap();
+    for (id, part) in [
+        ("alone", "no stack has it"),
+        ("large", "no host fits"),
+        ("log", "it ends"),
+        ("named", "names one"),
+        ("stored", "volume with a name"),
+    ] {
+        assert!(why(id).contains(part), "{id}: {}", why(id));
+    }
+    assert_eq!((plan.stays.len(), plan.begun, &*plan.host.name), (5, false, "one"));
+    assert!(starter.placer.plan_drain("nobody", now).unwrap().stays.is_empty());
 }
