@@ -150,7 +150,7 @@ async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
     .into_iter()
     .map(|service| {
         let service = Service::parse(&serde_json::from_value(service).unwrap()).unwrap();
-        Service { global: service.name == *"log", ..service }
+        Service { global: &*service.name == "log", ..service }
     })
     .collect();
     let now = starter.clock.now();
@@ -162,7 +162,7 @@ async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
             let record = running_unit(&unit, ("one".into(), "one".into()), (&id, "0a1b"), now).unwrap();
             let alone = Record { unit: None, ..record.clone() };
             book.enter(id, record);
-            if service.name == *"web" {
+            if &*service.name == "web" {
                 book.enter("alone".into(), alone);
             }
         }
