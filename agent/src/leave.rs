@@ -89,7 +89,7 @@ impl Leave {
         progress(left.described(self.force_unmanaged).trim_end());
         if !left.units.is_empty() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let plan = runtime.block_on(self.question.plan(&left.host));
+            let plan = runtime.block_on(self.question.plan(&left.host, true));
             progress(DrainQuestion::described(&plan).trim_end());
         }
         left.may_leave(self.force_unmanaged)?;

@@ -131,7 +131,7 @@ impl World {
         assert!(there(self, host) > 0);
         let asked = self.agent(&["drain", &name, "--dry-run"]).run();
         assert!(asked.code == Some(0) && asked.output.contains("would be moved from"), "{}", asked.errors);
-        assert!(asked.output.contains("is not known: no answer from the scheduler"), "{}", asked.output);
+        assert!(asked.output.contains("is not known: the scheduler at 127.0.0.1:8254 has"), "{}", asked.output);
         let address = self.address(0);
         let asked = self.agent(&["drain", &name, "--dry-run", "--json", "--server", &address]).run();
         let plan: Value = serde_json::from_str(&asked.output).unwrap_or_else(|_| panic!("{asked:?}"));

@@ -80,7 +80,7 @@ impl Drain {
                 return Err(format!("no host {host} is there: `agent hosts` lists those that are").into());
             }
             let before = Left::on(&client, host).await?;
-            let plan = self.question.plan(host).await;
+            let plan = self.question.plan(host, !before.units.is_empty()).await;
             if self.json {
                 return Ok(format!("{}\n", before.json(host, &plan)));
             }

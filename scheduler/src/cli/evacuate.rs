@@ -186,17 +186,23 @@ pub struct DrainQuestion {
 }
 
 impl DrainQuestion {
-    /// What would be moved from a host where, and what stays and why.
+    /// What would be moved from a host where, and what stays and why; `has_units` if units of stacks run there.
     ///
     /// # Errors
     ///
-    /// Fails if no scheduler says that.
-    pub async fn plan(&self, host: &str) -> Result<Value, String> {
+    /// Fails if no scheduler says that, or one does that has none of them, since its ledger is another one.
+    pub async fn plan(&self, host: &str, has_units: bool) -> Result<Value, String> {
         let Self { server, token_file, tls_certs } = self.clone();
         let client = Client::new(&Ask { server, token_file, tls_certs, insecure: false, json: false })?;
         let body = json!({ "host": host, "dry_run": true, "drain": true });
         let answer = client.ask(Method::POST, "/v1/evacuate", Some(&body), |_| {}).await?;
-        fine(answer).map_err(|failure| failure.to_string())
+        let plan = fine(answer).map_err(|failure| failure.to_string())?;
+        if has_units && list(&plan["moved"]).is_empty() && list(&plan["stays"]).is_empty() {
+            return Err(format!(
+                "the scheduler at {server} has started nothing there (--server says which one keeps the stacks)"
+            ));
+        }
+        Ok(plan)
     }
 
     /// A plan, or why there is none, for people.
