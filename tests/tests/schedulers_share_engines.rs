@@ -10,7 +10,7 @@ use tests::etcd::{Etcd, base64};
 use tests::shared::Exclusive;
 use tests::storm::{Engines, Storm, all_started, draw};
 use tests::wait::{scaled, seconds};
-use tests::{Launch, Service, eventually, http};
+use tests::{Executable, Launch, Service, eventually, http};
 
 /// How many engines there are, and how many containers of the smallest kind fit on one.
 const ENGINES: u16 = 6;
@@ -157,24 +157,24 @@ fn what_ran_before_another_one_took_over_is_not_run_again_nor_taken_over_without
 fn an_evacuation_goes_on_without_the_scheduler_and_the_command_that_began_it() {
     let Some(etcd) = Etcd::start(1) else { return };
     let _processors = Exclusive::processors();
-    let Some((engines, [(mut one, first), (other, second)])) = two_and_engines(&etcd, 2) else { return };
+    let Some((engines, [(mut one, first), (other, second)])) = two_and_engines(&etcd, 3) else { return };
     let cluster: Value = serde_json::from_slice(&std::fs::read(engines.files.file()).unwrap()).unwrap();
-    let only_host = |at: usize| {
+    let only_host = |at: usize, schedulers: &[SocketAddr]| {
         engines.files.replace(json!({ "berth": 1, "hosts": [cluster["hosts"][at]] }).to_string());
-        for address in [first, second] {
+        for address in schedulers {
             eventually("it knows the host alone", TAKEOVER, || {
-                let known = http::get("/v1/hosts").ask(address).text();
-                [0, 1].iter().all(|one| known.contains(&format!("uuid-{one}")) == (*one == at)).then_some(())
+                let known = http::get("/v1/hosts").ask(*address).text();
+                (0..3).all(|one| known.contains(&format!("uuid-{one}")) == (one == at)).then_some(())
             });
         }
     };
-    only_host(0);
+    only_host(0, &[first, second]);
     let ids: Vec<String> = (0..EVACUATED).map(|at| format!("unit-{at}")).collect();
     for id in &ids {
         let body = json!({ "id": id, "image": "any", "start": true, "resources": { "milli_cpu": 10 } }).to_string();
         assert_eq!(http::post("/v1/placements", body).within(seconds(60)).ask(first).status, 201);
     }
-    only_host(1);
+    only_host(1, &[first, second]);
     // It counts once it was put twice, as all that a scheduler begins.
     let wish = || {
         let key = base64("/berth/v1/ledger/placements/evacuations%2Fh0");
@@ -201,6 +201,14 @@ fn an_evacuation_goes_on_without_the_scheduler_and_the_command_that_began_it() {
         all_started(&http::get("/v1/placements").ask(second).value()["placements"]).then_some(())
     });
     assert_eq!(engines.count("create"), 2 * EVACUATED, "each once more");
+
+    // The command waits until all run on another host.
+    only_host(2, &[second]);
+    let command = Launch::bare(Executable::Agent).word("evacuate").word("h1").flag("--dead").flag("--yes-it-is-off");
+    let ended = command.flag("--json").with("--server", second.to_string()).run();
+    let told: Value = serde_json::from_str(&ended.output).unwrap_or_else(|_| panic!("{ended:?}"));
+    assert_eq!((ended.code, told["moved"].as_array().map(Vec::len)), (Some(0), Some(EVACUATED)), "{}", ended.errors);
+    assert_eq!((on("h2"), engines.count("create"), wish()), (EVACUATED, 3 * EVACUATED, false));
     drop(other);
 }
 

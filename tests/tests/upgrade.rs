@@ -67,13 +67,7 @@ impl World {
 
     /// Types it; a process that never answers is waited for longer than other programs.
     fn upgrade(&self, file: &(PathBuf, String), more: &[&str]) -> Ended {
-        self.ended(self.command(file).args(more).spawn().unwrap())
-    }
-
-    fn ended(&self, child: Child) -> Ended {
-        let ended = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ended { code: ended.status.code(), output: text(ended.stdout), errors: text(ended.stderr) }
+        ended(self.command(file).args(more).spawn().unwrap())
     }
 
     fn names(&self) -> Vec<String> {
@@ -84,6 +78,13 @@ impl World {
         names.sort();
         names
     }
+}
+
+/// What it ends with.
+fn ended(child: Child) -> Ended {
+    let ended = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: ended.status.code(), output: text(ended.stdout), errors: text(ended.stderr) }
 }
 
 /// Has a process told that its terminal is closed, if it is still there.
@@ -152,7 +153,7 @@ fn another_executable_serves_or_the_one_before_does_and_nothing_is_lost() {
             hang_up(Some(upgrading.id()).filter(|_| turn == 0 && is_swapped));
             sleep(millis(50));
         }
-        let done = world.ended(upgrading);
+        let done = ended(upgrading);
         assert_eq!(done.code, Some(0), "{}", done.errors);
         let after = world.agent.process();
         assert!(after != before && done.output.contains(&format!("process {}", after.unwrap())), "{}", done.output);
