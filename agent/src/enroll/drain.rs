@@ -29,7 +29,8 @@ const STACK_LABEL: &str = "io.berth.stack";
 /// Move what stacks have on a host to other hosts, and wait until it is there
 ///
 /// Each unit runs elsewhere before the old one is stopped. What fits on no other host stays. What no stack has stays too. A scheduler is
-/// asked first what would go where, and why the rest stays, which is listed. Nothing new is placed on the host, as after `agent cordon`; `agent uncordon` ends it.
+/// asked first what would go where, and why the rest stays, which is listed. Nothing new is placed on the host, as after `agent cordon`;
+/// `agent uncordon` ends it.
 #[derive(clap::Args)]
 pub(crate) struct Drain {
     /// The host
