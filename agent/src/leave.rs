@@ -12,6 +12,7 @@ use engine::{ASK_TIME, Engine};
 use hyper::{Method, StatusCode};
 use process::Failure;
 use process::command::ask_page;
+use scheduler::DrainQuestion;
 use serde_json::Value;
 
 use crate::enroll::{finish, progress};
@@ -28,13 +29,13 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Take this host out of the cluster, once its units of stacks run elsewhere
 ///
-/// What runs here is listed before anything starts. Units of stacks are started on other hosts by the schedulers, each before the old one
-/// is stopped; then the other hosts drop this one, and its agent stops. If this command is ended meanwhile, the host stays, and its units
-/// that have moved, too. What no stack has is in the way: remove what schedulers have placed (`scheduler rm`), and stop the others, by
-/// yourself or with --force-unmanaged. With --now the host leaves at once, whatever runs here, and nothing is touched. The agent wants its
-/// token for this, which stands in its state directory and which this command reads by itself, as root or the user that the agent runs as.
-/// What starts the agent again brings the host back: let its unit restart it after failures only (Restart=on-failure), and disable the unit
-/// (systemctl disable berth).
+/// What runs here is listed before anything starts, with the hosts to which schedulers would move it, and why the rest stays. Units of
+/// stacks are started on other hosts by the schedulers, each before the old one is stopped; then the other hosts drop this one, and its
+/// agent stops. If this command is ended meanwhile, the host stays, and its units that have moved, too. What no stack has is in the way:
+/// remove what schedulers have placed (`scheduler rm`), and stop the others, by yourself or with --force-unmanaged. With --now the host
+/// leaves at once, whatever runs here, and nothing is touched. The agent wants its token for this, which stands in its state directory and
+/// which this command reads by itself, as root or the user that the agent runs as. What starts the agent again brings the host back: let
+/// its unit restart it after failures only (Restart=on-failure), and disable the unit (systemctl disable berth).
 #[derive(clap::Args)]
 pub(crate) struct Leave {
     /// Leave at once although containers run here
@@ -56,6 +57,9 @@ pub(crate) struct Leave {
     /// The admin address of the agent
     #[arg(long, value_name = "ADDRESS", env = "BERTH_ADMIN")]
     admin: Option<SocketAddr>,
+
+    #[command(flatten)]
+    question: DrainQuestion,
 }
 
 /// What runs on this host, by names of containers.
@@ -83,6 +87,11 @@ impl Leave {
         }
         let left = Left::on(admin, false)?;
         progress(left.described(self.force_unmanaged).trim_end());
+        if !left.units.is_empty() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let plan = runtime.block_on(self.question.plan(&left.host, true));
+            progress(DrainQuestion::described(&plan).trim_end());
+        }
         left.may_leave(self.force_unmanaged)?;
         if self.dry_run {
             return Ok(String::new());

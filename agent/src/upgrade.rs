@@ -33,6 +33,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Copies FILE beside the executable of the running agent, compares the SHA-256 of the copy, and runs it once to see which version it
 /// is. Then it takes the executable's name, the one before is kept as NAME.old, and the agent starts again in place, as by SIGUSR2. If
 /// the new one does not serve, ends, or is not ready within 30 s, the one before gets its name back and serves on; the exit code is 1.
+/// If this command is killed before the new one serves, the next `agent upgrade` first undoes what it left.
 /// Type this as root, on the machine whose agent it is.
 #[derive(clap::Args)]
 pub(crate) struct Upgrade {
@@ -64,7 +65,7 @@ impl Upgrade {
             return Err(obstacle.into());
         }
         let before = Running::ask(admin)?;
-        let place = Place::of(&before)?;
+        let place = Place::of(&before, self.dry_run)?;
         let new = place.copy(&self.file, &self.sha256)?;
         let version = new.version()?;
         let (path, name) = (place.path().display(), self.file.display());
@@ -82,6 +83,7 @@ impl Upgrade {
             runtime.block_on(async { StopEvents::new().and_then(|stops| Ok((stops, ReloadEvents::new()?))) })?;
         let swapped = new.swap()?;
         let kept = &swapped.kept;
+        progress(&format!("{path} is the new one; if this is killed now, undo it by: mv {} {path}", kept.display()));
         let failure = match restarted(admin, &before) {
             Ok(after) => match well(admin, &after, &place, &reasons) {
                 Ok(()) => {

@@ -176,6 +176,7 @@ pub(crate) fn running_unit(
         asked: request.asked,
         unit: request.unit,
         stack: None,
+        evacuates: None,
     })
 }
 

@@ -203,8 +203,9 @@ impl Placer {
         if record {
             let replicas = replicas.into_iter().map(|replica| begun(request, replica)).collect();
             let (fingerprint, subject, asked) = (request.fingerprint, request.subject.clone(), request.asked.clone());
-            let (unit, stack) = (request.unit.clone(), None);
-            book.enter(id.clone(), Record { fingerprint, made: now, replicas, unplaced, subject, asked, unit, stack });
+            let (unit, stack, evacuates) = (request.unit.clone(), None, None);
+            let record = Record { fingerprint, made: now, replicas, unplaced, subject, asked, unit, stack, evacuates };
+            book.enter(id.clone(), record);
         } else {
             forget_all(book, &replicas);
         }
@@ -266,7 +267,7 @@ impl Placer {
             (Some(_), _) if book.is_pending(id) => {
                 Err(Refusal::Uncertain(format!("placement {id} is being written to the ledger: ask again")))
             }
-            (Some(record), _) if record.stack.is_none() => Ok(answer_of(id.into(), record, true)),
+            (Some(record), _) if record.is_placement() => Ok(answer_of(id.into(), record, true)),
             (None, Some(why)) => Ok(unreadable_answer(id.into(), why)),
             (Some(_) | None, _) => Err(Refusal::Unknown(id.into())),
         })
@@ -275,7 +276,7 @@ impl Placer {
     /// All placements that are held, by id.
     pub(crate) fn placements(&self, now: Duration) -> Result<Vec<Placement>, Refusal> {
         self.with(now, |book| {
-            let readable = book.records().filter(|(id, record)| record.stack.is_none() && !book.is_pending(id));
+            let readable = book.records().filter(|(id, record)| record.is_placement() && !book.is_pending(id));
             let readable = readable.map(|(id, record)| answer_of(id.clone(), record, true));
             let unreadable = book.all_unreadable().map(|(id, why)| unreadable_answer(id.clone(), why));
             let mut all: Vec<_> = readable.chain(unreadable).collect();

@@ -264,13 +264,14 @@ fn outside(schema: &Value, value: &Value, at: &str) -> Option<String> {
 }
 
 /// Bodies for the scheduler, and whether they are as described.
-const BODIES: [(&str, &str, bool); 40] = [
+const BODIES: [(&str, &str, bool); 41] = [
     ("/v1/rebalance", r#"{"max_moves": 1}"#, true),
     ("/v1/rebalance", r#"{"max_moves": null}"#, false),
     ("/v1/rebalance", r#"{"max_moves": 101}"#, false),
     ("/v1/evacuate", r#"{"host": ""}"#, false),
     ("/v1/evacuate", r#"{"host": "nobody", "dry_run": 1}"#, false),
     ("/v1/evacuate", r#"{"host": "nobody", "dry_run": true}"#, true),
+    ("/v1/evacuate", r#"{"host": "nobody", "dry_run": true, "drain": true}"#, true),
     ("/v1/logs", r#"{"of": ""}"#, false),
     ("/v1/logs", r#"{"of": "nobody", "tail": -1}"#, false),
     ("/v1/exec", r#"{"of": "nobody", "command": []}"#, false),

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::cable::Cable;
-use tests::etcd::Etcd;
+use tests::etcd::{Etcd, base64};
 use tests::shared::Exclusive;
 use tests::storm::{Engines, Storm, all_started, draw};
 use tests::wait::{scaled, seconds};
-use tests::{Launch, Service, eventually, http};
+use tests::{Executable, Launch, Service, eventually, http};
 
 /// How many engines there are, and how many containers of the smallest kind fit on one.
 const ENGINES: u16 = 6;
@@ -33,6 +33,9 @@ const TAKEOVER: Duration = Duration::from_secs(25);
 /// How often a request is sent of which the other scheduler has to hear: an engine that fails it has ended it after a second.
 const BEGINNINGS: usize = 10;
 
+/// How many units a host has that is evacuated: more than are begun before a scheduler is killed.
+const EVACUATED: usize = 40;
+
 /// The audit logs of two schedulers.
 const AUDIT_LOGS: [&str; 2] = ["audit-0.ndjson", "audit-1.ndjson"];
 
@@ -42,7 +45,12 @@ fn launch(engines: &Engines, etcd: &str) -> Launch {
 
 /// One engine without faults, and two schedulers.
 fn two_and_an_engine(etcd: &Etcd) -> Option<(Engines, [(Service, SocketAddr); 2])> {
-    let mut engines = Engines::start(1, CONTAINERS)?;
+    two_and_engines(etcd, 1)
+}
+
+/// So many engines without faults, and two schedulers.
+fn two_and_engines(etcd: &Etcd, count: u16) -> Option<(Engines, [(Service, SocketAddr); 2])> {
+    let mut engines = Engines::start(count, CONTAINERS)?;
     engines.mend();
     let both = [0, 1].map(|at| {
         let launch = launch(&engines, &etcd.urls()).with("--audit-log", engines.files.path(AUDIT_LOGS[at]));
@@ -142,6 +150,66 @@ fn what_ran_before_another_one_took_over_is_not_run_again_nor_taken_over_without
     assert_eq!(told, [json!("job"), json!(["h0"]), json!("token")], "{lines:?}");
     assert_eq!(line["outcome"], "adopted");
     assert_eq!((engines.count("create"), engines.count("start"), engines.count("destroy")), (1, 1, 0));
+}
+
+/// The operator's command is gone too: what is wanted is in the ledger alone.
+#[test]
+fn an_evacuation_goes_on_without_the_scheduler_and_the_command_that_began_it() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let Some((engines, [(mut one, first), (other, second)])) = two_and_engines(&etcd, 3) else { return };
+    let cluster: Value = serde_json::from_slice(&std::fs::read(engines.files.file()).unwrap()).unwrap();
+    let only_host = |at: usize, schedulers: &[SocketAddr]| {
+        engines.files.replace(json!({ "berth": 1, "hosts": [cluster["hosts"][at]] }).to_string());
+        for address in schedulers {
+            eventually("it knows the host alone", TAKEOVER, || {
+                let known = http::get("/v1/hosts").ask(*address).text();
+                (0..3).all(|one| known.contains(&format!("uuid-{one}")) == (one == at)).then_some(())
+            });
+        }
+    };
+    only_host(0, &[first, second]);
+    let ids: Vec<String> = (0..EVACUATED).map(|at| format!("unit-{at}")).collect();
+    for id in &ids {
+        let body = json!({ "id": id, "image": "any", "start": true, "resources": { "milli_cpu": 10 } }).to_string();
+        assert_eq!(http::post("/v1/placements", body).within(seconds(60)).ask(first).status, 201);
+    }
+    only_host(1, &[first, second]);
+    // It counts once it was put twice, as all that a scheduler begins.
+    let wish = || {
+        let key = base64("/berth/v1/ledger/placements/evacuations%2Fh0");
+        let version = etcd.ask("kv/range", &json!({ "key": key }))["kvs"][0]["version"].clone();
+        version.is_string() && version != "1"
+    };
+    let evacuating = std::thread::spawn(move || {
+        let body = json!({ "host": "h0" }).to_string();
+        http::post("/v1/evacuate", body).within(seconds(60)).send(first).map(|answer| answer.text())
+    });
+    while !wish() {
+        assert!(!evacuating.is_finished(), "{:?}", evacuating.join());
+    }
+    one.kill();
+    assert!(evacuating.join().unwrap().is_err() && wish(), "it was killed in the middle");
+    let on = |host: &str| {
+        let all = http::get("/v1/placements").ask(second).value();
+        let there = all["placements"].as_array().unwrap().iter();
+        there.filter(|placed| placed["placements"][0]["host"]["name"] == host).count()
+    };
+    tests::tell(&format!("{} of {EVACUATED} units were still there when it was killed", on("h0")));
+    eventually("the other one goes on", TAKEOVER, || (on("h1") == EVACUATED && !wish()).then_some(()));
+    eventually("all run", TAKEOVER, || {
+        all_started(&http::get("/v1/placements").ask(second).value()["placements"]).then_some(())
+    });
+    assert_eq!(engines.count("create"), 2 * EVACUATED, "each once more");
+
+    // The command waits until all run on another host.
+    only_host(2, &[second]);
+    let command = Launch::bare(Executable::Agent).word("evacuate").word("h1").flag("--dead").flag("--yes-it-is-off");
+    let ended = command.flag("--json").with("--server", second.to_string()).run();
+    let told: Value = serde_json::from_str(&ended.output).unwrap_or_else(|_| panic!("{ended:?}"));
+    assert_eq!((ended.code, told["moved"].as_array().map(Vec::len)), (Some(0), Some(EVACUATED)), "{}", ended.errors);
+    assert_eq!((on("h2"), engines.count("create"), wish()), (EVACUATED, 3 * EVACUATED, false));
+    drop(other);
 }
 
 #[test]

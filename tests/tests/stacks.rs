@@ -122,7 +122,8 @@ impl World {
         launch.with("--etcd", self.hosts.etcd.urls()).in_namespace(&self.hosts.switch.hosts[0])
     }
 
-    /// Drains a host of two: its units run on the other one before they are stopped here, and what no stack has stays.
+    /// Drains a host of two: its units run on the other one before they are stopped here, and what no stack has stays. The scheduler
+    /// that does it is killed in the middle, and the other one goes on.
     fn drain(&mut self, host: usize) {
         let name = format!("host-{}", host + 1);
         self.hosts.engines[host].run_box("own", &[]);
@@ -130,20 +131,39 @@ impl World {
         assert!(there(self, host) > 0);
         let asked = self.agent(&["drain", &name, "--dry-run"]).run();
         assert!(asked.code == Some(0) && asked.output.contains("would be moved from"), "{}", asked.errors);
+        assert!(asked.output.contains("is not known: the scheduler at 127.0.0.1:8254 has"), "{}", asked.output);
+        let address = self.address(0);
+        let asked = self.agent(&["drain", &name, "--dry-run", "--json", "--server", &address]).run();
+        let plan: Value = serde_json::from_str(&asked.output).unwrap_or_else(|_| panic!("{asked:?}"));
+        let moved = plan["moved"].as_array().unwrap_or_else(|| panic!("{plan}"));
+        assert!(moved.len() == there(self, host) && plan["others"] == json!(["own"]), "{plan}");
+        assert!(moved.iter().all(|unit| unit["to"]["name"] == format!("host-{}", 2 - host)), "{plan}");
+        // From here on the stack is this one's.
+        self.told(0, &["resume", "shop"]);
+        let mut owner = self.schedulers[0].take();
         let fewest = std::thread::scope(|scope| {
-            let draining = self.agent(&["drain", &name, "--reason", "new disk"]);
+            let draining = self.agent(&["drain", &name, "--reason", "new disk", "--server", &address]);
             let draining = scope.spawn(move || draining.run());
             let mut fewest = usize::MAX;
             while !draining.is_finished() {
-                fewest = fewest.min(self.running_units().len());
+                let running = self.running_units();
+                fewest = fewest.min(running.len());
+                if running.values().sum::<usize>() > running.len()
+                    && let Some(mut owner) = owner.take()
+                {
+                    owner.kill();
+                }
             }
             let drained = draining.join().unwrap();
             assert_eq!(drained.code, Some(0), "{}", drained.errors);
             assert!(drained.output.contains("is drained by"), "{}", drained.output);
             assert!(drained.output.contains("what no stack has stays: own"), "{}", drained.output);
             assert!(drained.errors.contains("units of stacks left"), "{}", drained.errors);
+            assert!(drained.errors.contains("STAYS BECAUSE"), "{}", drained.errors);
             fewest
         });
+        assert!(owner.is_none(), "it was killed");
+        self.run(0);
         assert_eq!((there(self, host), there(self, 1 - host), fewest), (0, 4, 4));
         self.becomes(0, "done");
         assert_eq!(self.agent(&["uncordon", &name]).run().code, Some(0));

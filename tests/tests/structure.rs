@@ -226,6 +226,7 @@ const SHELLS: [(&str, &[&str]); 12] = [
             "start/replace_unit.rs",
             "start/silent.rs",
             "start/strangers.rs",
+            "start/tests/evacuate.rs",
             "start/unit.rs",
             "start/volumes.rs",
             "cli/stack.rs",

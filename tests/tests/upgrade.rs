@@ -5,19 +5,22 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tests::cluster::{ClusterFolder, shop_text};
 use tests::load::{Askers, ask_http, ask_tcp, ask_udp, at_rate};
 use tests::service::Ended;
 use tests::successors::Agent;
 use tests::wait::millis;
-use tests::{Executable, Launch, binaries, http, tell};
+use tests::{Executable, Launch, binaries, eventually, http, tell};
 
 /// Questions, connections and requests a second.
 const RATE: u32 = 200;
+
+/// Longest wait for a successor that does not serve to be given up.
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// An agent whose executable is a file of its own.
 struct World {
@@ -55,13 +58,16 @@ impl World {
         self.file(name, text.as_bytes())
     }
 
-    /// Types it; a process that never answers is waited for longer than other programs.
-    fn upgrade(&self, (file, digest): &(PathBuf, String), more: &[&str]) -> Ended {
+    fn command(&self, (file, digest): &(PathBuf, String)) -> Command {
         let mut command = Command::new(binaries::native("agent"));
-        command.arg("upgrade").arg(file).args(["--sha256", digest, "--admin", &self.admin.to_string()]).args(more);
-        let ended = command.stdin(Stdio::null()).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ended { code: ended.status.code(), output: text(ended.stdout), errors: text(ended.stderr) }
+        command.arg("upgrade").arg(file).args(["--sha256", digest, "--admin", &self.admin.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Types it; a process that never answers is waited for longer than other programs.
+    fn upgrade(&self, file: &(PathBuf, String), more: &[&str]) -> Ended {
+        ended(self.command(file).args(more).spawn().unwrap())
     }
 
     fn names(&self) -> Vec<String> {
@@ -72,6 +78,19 @@ impl World {
         names.sort();
         names
     }
+}
+
+/// What it ends with.
+fn ended(child: Child) -> Ended {
+    let ended = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: ended.status.code(), output: text(ended.stdout), errors: text(ended.stderr) }
+}
+
+/// Has a process told that its terminal is closed, if it is still there.
+fn hang_up(process: Option<u32>) {
+    let Some(process) = process else { return };
+    let _ = Command::new("kill").args(["-HUP", &process.to_string()]).stderr(Stdio::null()).status();
 }
 
 /// By another process: a program that another test starts meanwhile would hold the file open for writing.
@@ -126,7 +145,15 @@ fn another_executable_serves_or_the_one_before_does_and_nothing_is_lost() {
     // Two times, since the first one leaves something behind.
     for turn in 0..2 {
         let before = world.agent.process();
-        let done = world.upgrade(&newer, &[]);
+        // Meanwhile its configuration is read again and again, and the operator's terminal is closed.
+        let mut upgrading = world.command(&newer).spawn().unwrap();
+        while upgrading.try_wait().unwrap().is_none() {
+            hang_up(world.agent.process());
+            let is_swapped = fs::metadata(&world.executable).is_ok_and(|now| now.len() != good.len() as u64);
+            hang_up(Some(upgrading.id()).filter(|_| turn == 0 && is_swapped));
+            sleep(millis(50));
+        }
+        let done = ended(upgrading);
         assert_eq!(done.code, Some(0), "{}", done.errors);
         let after = world.agent.process();
         assert!(after != before && done.output.contains(&format!("process {}", after.unwrap())), "{}", done.output);
@@ -182,4 +209,28 @@ fn what_others_can_change_and_what_does_not_run_is_no_place_for_an_executable() 
     refused("it was replaced already");
     let wrong = Launch::bare(Executable::Agent).word("upgrade").word(&newer.0).with("--sha256", "12").run();
     assert!(wrong.code == Some(2) && wrong.errors.contains("64 hexadecimal digits"), "{}", wrong.errors);
+}
+
+#[test]
+fn what_an_upgrade_that_was_killed_has_left_is_undone_by_the_next_one() {
+    let world = World::start();
+    let good = fs::read(binaries::native("agent")).unwrap();
+    let newer = world.file("newer", &[&good[..], b"newer"].concat());
+    let hangs = world.script("hangs", "exec sleep 1000");
+    let mut killed = world.command(&hangs).spawn().unwrap();
+    eventually("it is in its place", LIMIT, || (fs::read(&world.executable).ok()? != good).then_some(()));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let said = || http::get("/v1/process").ask(world.admin).value()["restart"]["failed"] == 1;
+    eventually("it does not serve", LIMIT, || said().then_some(()));
+    let (process, hanging) = (world.agent.process(), fs::read(&world.executable).unwrap());
+    let dry = world.upgrade(&newer, &["--dry-run"]);
+    assert!(dry.code == Some(1) && dry.errors.contains("type: mv "), "{}", dry.errors);
+    assert!(fs::read(&world.executable).unwrap() == hanging, "nothing was changed");
+
+    let done = world.upgrade(&newer, &[]);
+    assert!(done.code == Some(0) && done.errors.contains("it gets its name back"), "{}", done.errors);
+    assert_ne!(world.agent.process(), process);
+    assert!(fs::read(&world.executable).unwrap() == fs::read(&newer.0).unwrap());
+    assert!(fs::read(world.folder.path("bin/agent.old")).unwrap() == good);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use etcd::{EtcdClient, EtcdError};
 use live::intents::HostState;
 use process::Failure;
-use serde_json::Value;
+use scheduler::DrainQuestion;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::folder::Rights;
@@ -27,8 +28,9 @@ const STACK_LABEL: &str = "io.berth.stack";
 
 /// Move what stacks have on a host to other hosts, and wait until it is there
 ///
-/// Each unit runs elsewhere before the old one is stopped. What fits on no other host stays; `scheduler stacks` says why. What no stack
-/// has stays too, and is listed. Nothing new is placed on the host, as after `agent cordon`; `agent uncordon` ends it.
+/// Each unit runs elsewhere before the old one is stopped. What fits on no other host stays. What no stack has stays too. A scheduler is
+/// asked first what would go where, and why the rest stays, which is listed. Nothing new is placed on the host, as after `agent cordon`;
+/// `agent uncordon` ends it.
 #[derive(clap::Args)]
 pub(crate) struct Drain {
     /// The host
@@ -51,6 +53,13 @@ pub(crate) struct Drain {
     #[arg(long, conflicts_with_all = ["detach", "timeout"])]
     dry_run: bool,
 
+    /// With --dry-run, print JSON
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+
+    #[command(flatten)]
+    question: DrainQuestion,
+
     #[command(flatten)]
     operator: Operator,
 }
@@ -72,9 +81,16 @@ impl Drain {
                 return Err(format!("no host {host} is there: `agent hosts` lists those that are").into());
             }
             let before = Left::on(&client, host).await?;
-            if self.dry_run {
-                return Ok(format!("would be moved from {host}: {}\n{}", names(&before.units), before.stays()));
+            let plan = self.question.plan(host, !before.units.is_empty()).await;
+            if self.json {
+                return Ok(format!("{}\n", before.json(host, &plan)));
             }
+            let described = DrainQuestion::described(&plan);
+            if self.dry_run {
+                let units = names(&before.units);
+                return Ok(format!("would be moved from {host}: {units}\n{}{described}", before.stays()));
+            }
+            progress(described.trim_end());
             let said = intent::change(&client, host, |intent| {
                 intent.set_state(HostState::Draining, self.reason.as_deref());
             })
@@ -138,6 +154,13 @@ impl Left {
         }
     }
 
+    /// All of it, with what schedulers would do.
+    fn json(&self, host: &str, plan: &Result<Value, String>) -> Value {
+        let mut all = plan.clone().unwrap_or_else(|why| json!({ "host": { "name": host }, "error": why }));
+        (all["units"], all["others"]) = (json!(self.units), json!(self.others));
+        all
+    }
+
     /// What no stack has, in words.
     fn stays(&self) -> String {
         if self.others.is_empty() {
@@ -159,8 +182,6 @@ fn names(all: &BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use super::running::Running;
-use crate::enroll::named;
+use crate::enroll::{named, progress};
 
 /// Largest executable: ten times an agent with all symbols.
 const BYTES_MAX: u64 = 2 << 30;
@@ -60,12 +60,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// That of an agent.
+    /// That of an agent. What an upgrade that was killed has left there is undone, unless nothing is to be changed.
     ///
     /// # Errors
     ///
     /// Fails if it does not start again in place, others can write there, or its executable is another file.
-    pub(super) fn of(running: &Running) -> Result<Self, Failure> {
+    pub(super) fn of(running: &Running, dry_run: bool) -> Result<Self, Failure> {
         let process = running.process;
         if let Some(refused) = &running.refused {
             return Err(format!("process {process} does not start again in place: {refused}").into());
@@ -76,23 +76,35 @@ impl Place {
         file::must_be_unchangeable(&folder).map_err(named(&folder))?;
         file::must_be_unchangeable(&path).map_err(named(&path))?;
         file::must_lead_where_it_leads(&folder).map_err(named(&folder))?;
-        let is_run = executable::is_of(process, &path).map_err(|error| {
+        let lock = File::open(&folder).map_err(named(&folder))?;
+        lock.try_lock().map_err(|_| format!("another upgrade is at work in {}", folder.display()))?;
+        let place = Self { path, folder, _folder: lock };
+        let path = &place.path;
+        let is_run = executable::is_of(process, path).map_err(|error| {
             format!(
                 "whether process {process} runs {} cannot be known: {error}; type this as root, beside it",
                 path.display()
             )
         })?;
-        if !is_run {
+        let kept = place.beside("old");
+        if !is_run && executable::is_of(process, &kept).unwrap_or(false) {
+            let (old, new) = (kept.display(), path.display());
+            let found = format!("an upgrade was killed: process {process} runs {old}, and {new} has not served");
+            if dry_run {
+                return Err(format!("{found}. Without --dry-run that is undone first; or type: mv {old} {new}").into());
+            }
+            file::must_be_unchangeable(&kept).map_err(named(&kept))?;
+            progress(&format!("{found}; it gets its name back"));
+            place.swap_back(&kept)?;
+        } else if !is_run {
             let problem = format!(
                 "{} is not what process {process} runs: it was replaced already. `systemctl reload berth` starts it",
                 path.display()
             );
             return Err(problem.into());
         }
-        version(&path)?;
-        let lock = File::open(&folder).map_err(named(&folder))?;
-        lock.try_lock().map_err(|_| format!("another upgrade is at work in {}", folder.display()))?;
-        Ok(Self { path, folder, _folder: lock })
+        version(path)?;
+        Ok(place)
     }
 
     pub(super) fn path(&self) -> &Path {

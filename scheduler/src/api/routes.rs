@@ -27,7 +27,7 @@ use crate::api::reply::{Reply, bug};
 use crate::api::stacks;
 use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
-use crate::ledger::stack::stack_of;
+use crate::place::Placer;
 use crate::place::answer::Placement;
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
@@ -218,9 +218,10 @@ async fn release(
 ) -> Response {
     let id: Text = id.into();
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Remove, id) };
-    // What cannot be read of a stack is deleted as that of a placement is.
+    // What cannot be read of a stack or an evacuation is deleted as that of a placement is.
     let is_unreadable = || app.placer.with_any(app.clock.now(), |book| book.unreadable(&id).is_some());
-    if stack_of(&id).is_some() && !is_unreadable() {
+    // No placement has such an id.
+    if id.contains('/') && !is_unreadable() {
         return Reply::from(Refusal::Unknown(id)).into_response();
     }
     let noted = {
@@ -312,20 +313,24 @@ async fn rebalance(State(app): State<Arc<App>>, request: Request) -> Reply {
     planned(app, request, |app, value| app.placer.rebalance(value, app.clock.now()).into()).await
 }
 
-/// Has what is on a host that is gone for good started elsewhere, or says what would be.
+/// Has what is on a host that is gone for good started elsewhere, or says what would be; also of one that is to be drained.
 async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, request: Request) -> Response {
     let Some(subject) = caller.0 else { return app.unauthorized(Action::Replace, Text::default()) };
     let value = match json(&app, request).await {
         Ok(value) => value,
         Err(reply) => return reply.into_response(),
     };
-    let asked = || -> Result<(Text, bool), Refusal> {
+    let asked = || -> Result<(Text, bool, bool), Refusal> {
         let fields = Fields::of(&value)?;
-        fields.only(&[&["dry_run", "host"]])?;
+        fields.only(&[&["drain", "dry_run", "host"]])?;
         let host = fields.text("host")?.ok_or_else(|| Invalid::new("host", "missing", "the name or uuid of a host"))?;
-        Ok((host, fields.truth("dry_run")?))
+        let (dry_run, drain) = (fields.truth("dry_run")?, fields.truth("drain")?);
+        if drain && !dry_run {
+            return Err(Invalid::new("drain", "given without dry_run", "dry_run: `agent drain` has it done").into());
+        }
+        Ok((host, dry_run, drain))
     };
-    let (host, dry_run) = match asked() {
+    let (host, dry_run, drain) = match asked() {
         Ok(asked) => asked,
         Err(refusal) => return Reply::from(refusal).into_response(),
     };
@@ -338,13 +343,13 @@ async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Call
     let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
     if dry_run {
         let (app, now) = (app.clone(), app.clock.now());
-        let planning =
-            tokio::task::spawn_blocking(move || guarded(&app, || app.placer.plan_evacuation(&host, now).into()));
+        let plan = if drain { Placer::plan_drain } else { Placer::plan_evacuation };
+        let planning = tokio::task::spawn_blocking(move || guarded(&app, || plan(&app.placer, &host, now).into()));
         return planning.await.unwrap_or_else(|_| bug()).into_response();
     }
     let starter = app.starter.clone();
     // What was begun is not left half done when the client goes away.
-    let evacuating = app.starter.spawn(async move { starter.evacuate(&host).await });
+    let evacuating = app.starter.spawn(async move { starter.evacuate(&host, &subject).await });
     evacuating.await.map_or_else(|_| bug(), Reply::from).into_response()
 }
 

@@ -1,6 +1,7 @@
 //! `agent evacuate`: what schedulers have started on a host that is gone for good runs elsewhere.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,8 +27,9 @@ const CELL_MAX: usize = 60;
 
 /// Start what schedulers have started on a host that is gone for good on other hosts
 ///
-/// If the scheduler ends, another one is asked (--or-server), or the same one once it is back, and goes on.
-/// Nothing does this by itself: a scheduler cannot know whether a machine that is silent is off. Units of stacks follow their own
+/// What is wanted is in the schedulers' ledger before anything begins: if the scheduler ends, another one of that ledger goes on, or the
+/// same one once it is back, also without this command, which meanwhile asks the next one (--or-server).
+/// Nothing begins this by itself: a scheduler cannot know whether a machine that is silent is off. Units of stacks follow their own
 /// `dead_after`. What stays is listed with its reason before anything begins. The host's engine is not asked; if the machine comes
 /// back, what is left of the moved units there is stopped and removed. The exit code is 1 if something stays or has no place.
 #[derive(Args, Debug)]
@@ -105,7 +107,8 @@ impl Evacuate {
             return Ok(!stays);
         }
         let until = Instant::now() + Duration::from_secs(self.timeout);
-        let mut moved = Vec::new();
+        // Those that a scheduler begins for one that ended meanwhile too.
+        let mut moved = list(&plan["moved"]).to_vec();
         loop {
             let failure = match self.carry_out(&clients[at], &mut moved, until).await {
                 Ok(is_there) => return Ok(is_there),
@@ -118,12 +121,15 @@ impl Evacuate {
         }
     }
 
-    /// Has a scheduler move what is on the host now, and waits until that and what was moved before runs.
+    /// Has a scheduler move what is on the host now, and waits until that and what was to be moved before runs.
     async fn carry_out(&self, client: &Client, moved: &mut Vec<Value>, until: Instant) -> Outcome {
         let mut begun = self.asked(client, false).await?;
-        moved.extend(list(&begun["moved"]).iter().cloned());
+        let same = |one: &Value, other: &Value| one["id"] == other["id"] && one["unit"] == other["unit"];
+        moved.retain(|known| !list(&begun["stays"]).iter().any(|stays| same(known, stays)));
+        let new = list(&begun["moved"]).iter().filter(|new| !moved.iter().any(|known| same(known, new)));
+        moved.extend(new.cloned().collect::<Vec<_>>());
         begun["moved"] = Value::Array(moved.clone());
-        let is_there = self.wait(client, moved, until).await?;
+        let is_there = self.wait(client, (&begun["host"]["uuid"], moved), until).await?;
         if self.ask.json {
             print_json(&begun);
         }
@@ -136,13 +142,13 @@ impl Evacuate {
     }
 
     /// Waits until these units run; `false` if some do not within the time.
-    async fn wait(&self, client: &Client, units: &[Value], until: Instant) -> Result<bool, Failure> {
+    async fn wait(&self, client: &Client, (host, units): (&Value, &[Value]), until: Instant) -> Result<bool, Failure> {
         let mut left: Vec<&Value> = units.iter().collect();
         let mut said = usize::MAX;
         loop {
             let mut still = Vec::new();
             for unit in left {
-                if !runs(client, unit).await? {
+                if !runs(client, unit, host).await? {
                     still.push(unit);
                 }
             }
@@ -163,18 +169,64 @@ impl Evacuate {
     }
 }
 
+/// Whom to ask where units would go that leave a host.
+#[derive(Args, Clone, Debug)]
+pub struct DrainQuestion {
+    /// The scheduler that says where units would go, and why others stay; without one their names are listed alone
+    #[arg(long, value_name = "ADDRESS", env = "BERTH_SCHEDULER", default_value = "127.0.0.1:8254", value_parser = server_address)]
+    server: SocketAddr,
+
+    /// File with the bearer token that the scheduler wants [default: its own token, if this user may read that]
+    #[arg(long, value_name = "FILE", env = "BERTH_SCHEDULER_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Folder with ca.pem, cert.pem and key.pem, for a scheduler that answers only over TLS
+    #[arg(long, value_name = "DIR", env = "BERTH_SCHEDULER_TLS_CERTS")]
+    tls_certs: Option<PathBuf>,
+}
+
+impl DrainQuestion {
+    /// What would be moved from a host where, and what stays and why; `has_units` if units of stacks run there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no scheduler says that, or one does that has none of them, since its ledger is another one.
+    pub async fn plan(&self, host: &str, has_units: bool) -> Result<Value, String> {
+        let Self { server, token_file, tls_certs } = self.clone();
+        let client = Client::new(&Ask { server, token_file, tls_certs, insecure: false, json: false })?;
+        let body = json!({ "host": host, "dry_run": true, "drain": true });
+        let answer = client.ask(Method::POST, "/v1/evacuate", Some(&body), |_| {}).await?;
+        let plan = fine(answer).map_err(|failure| failure.to_string())?;
+        if has_units && list(&plan["moved"]).is_empty() && list(&plan["stays"]).is_empty() {
+            return Err(format!(
+                "the scheduler at {server} has started nothing there (--server says which one keeps the stacks)"
+            ));
+        }
+        Ok(plan)
+    }
+
+    /// A plan, or why there is none, for people.
+    pub fn described(plan: &Result<Value, String>) -> String {
+        match plan {
+            Ok(plan) => described(plan),
+            Err(why) => format!("where to, and what stays and why, is not known: {why}\n"),
+        }
+    }
+}
+
 /// Whether another scheduler, or the same one later, may answer.
 fn may_pass(failure: &Failure) -> bool {
     matches!(failure, Failure::NoAnswer(_) | Failure::Refused { status: 503, .. })
 }
 
-/// Whether all containers of a unit are started.
-async fn runs(client: &Client, unit: &Value) -> Result<bool, Failure> {
+/// Whether all containers of a unit are started, and not on this host.
+async fn runs(client: &Client, unit: &Value, host: &Value) -> Result<bool, Failure> {
     let mut path = "/v1/placements/".to_owned();
     escape(&word(&unit["id"]), ESCAPED, &mut path);
     let answer = fine(client.ask(Method::GET, &path, None, |_| {}).await.map_err(Failure::NoAnswer)?)?;
     let names = list(&unit["containers"]);
-    let containers = list(&answer["placements"]).iter().flat_map(|placed| list(&placed["containers"]));
+    let elsewhere = list(&answer["placements"]).iter().filter(|placed| placed["host"]["uuid"] != *host);
+    let containers = elsewhere.flat_map(|placed| list(&placed["containers"]));
     let started = containers.filter(|one| names.contains(&one["name"]) && one["state"] == "started");
     Ok(started.count() == names.len())
 }

@@ -153,7 +153,7 @@ impl Book {
                 self.names.insert(held.name.to_lowercase(), (id.clone(), at, member));
             }
         }
-        if record.stack.is_none() {
+        if record.is_placement() {
             self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
         }
         self.stacks.enter(&id, &record);

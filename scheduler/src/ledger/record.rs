@@ -31,6 +31,16 @@ pub(crate) struct Record {
     pub(crate) unit: Option<StackUnit>,
     /// The stack that is stored here in place of a placement: it has no units, and stays until it is deleted.
     pub(crate) stack: Option<Box<StackRecord>>,
+    /// The host, by its name or uuid, that is being evacuated: stored here in place of a placement, until no unit of it is left to move.
+    pub(crate) evacuates: Option<Text>,
+}
+
+/// What ids of evacuations begin with. No request can have an id with a slash.
+const EVACUATIONS: &str = "evacuations/";
+
+/// The id of the evacuation of a host in the ledger.
+pub(crate) fn evacuation_id(host: &str) -> Text {
+    format!("{EVACUATIONS}{host}").into()
 }
 
 /// How long an engine may still do what it was asked and has not answered.
@@ -66,13 +76,25 @@ impl Record {
         let asked = Map::default();
         let (replicas, subject) = (Vec::new(), Subject::default());
         let (fingerprint, stack) = (Fingerprint::of(&asked), Some(Box::new(stack)));
-        Self { fingerprint, made, replicas, unplaced: 0, subject, asked, unit: None, stack }
+        Self { fingerprint, made, replicas, unplaced: 0, subject, asked, unit: None, stack, evacuates: None }
+    }
+
+    /// The evacuation of a host.
+    pub(crate) fn of_evacuation(host: Text, subject: Subject, made: Duration) -> Self {
+        let asked = Map::default();
+        let (fingerprint, replicas, evacuates) = (Fingerprint::of(&asked), Vec::new(), Some(host));
+        Self { fingerprint, made, replicas, unplaced: 0, subject, asked, unit: None, stack: None, evacuates }
+    }
+
+    /// Whether it is what was promised to a request, and not something else that is stored as such.
+    pub(crate) fn is_placement(&self) -> bool {
+        self.stack.is_none() && self.evacuates.is_none()
     }
 
     /// Whether nothing of it is left that was promised.
     pub(crate) fn is_over(&self) -> bool {
         let mut members = self.replicas.iter().flat_map(|replica| &replica.members);
-        self.stack.is_none()
+        self.is_placement()
             && !self.is_done()
             && !self.is_at_work()
             && members.all(|held| held.state == PromiseState::Over)
@@ -91,7 +113,7 @@ impl Record {
     /// Whether engines are asked because of it. In etcd it then counts from its second put on: who saw the first one could put it
     /// again when it is gone.
     pub(crate) fn is_acted_on(&self) -> bool {
-        self.is_at_work() || self.stack.is_some()
+        self.is_at_work() || !self.is_placement()
     }
 
     /// Its containers whose place another unit has, since their host was gone for too long.

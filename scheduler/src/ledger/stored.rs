@@ -11,7 +11,7 @@ use model::printable::printable;
 use model::{Map, Text, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage, Waiting};
+use crate::ledger::record::{ImageEntry, Promise, PromiseState, Record, Replica, Stage, Waiting, evacuation_id};
 use crate::ledger::replacements::Replacements;
 use crate::ledger::stack::{StackRecord, StackUnit, stack_of};
 use crate::place::invalid::Invalid;
@@ -35,6 +35,8 @@ pub(crate) struct StoredRecord {
     unit: Option<StackUnit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stack: Option<Box<StackRecord>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    evacuates: Option<Text>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,6 +110,7 @@ impl StoredRecord {
             units: record.replicas.iter().map(unit).collect(),
             unit: record.unit.clone(),
             stack: record.stack.clone(),
+            evacuates: record.evacuates.clone(),
         }
     }
 
@@ -127,6 +130,12 @@ impl StoredRecord {
                 return Err("it is a stack of another name, or has units".to_owned());
             }
             return Ok(Record::of_stack(*stack, Duration::from_millis(self.made).min(now)));
+        }
+        if let Some(host) = self.evacuates {
+            if evacuation_id(&host) != self.id || !self.units.is_empty() {
+                return Err("it is the evacuation of another host, or has units".to_owned());
+            }
+            return Ok(Record::of_evacuation(host, self.subject, Duration::from_millis(self.made).min(now)));
         }
         // Without what was found there, which may be a secret.
         let expected = |invalid: Invalid| format!("{}: expected {}", invalid.field, invalid.expected);
@@ -175,6 +184,7 @@ impl StoredRecord {
             asked: self.asked,
             unit: self.unit,
             stack: None,
+            evacuates: None,
         })
     }
 }

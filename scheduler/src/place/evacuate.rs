@@ -1,4 +1,5 @@
-//! Evacuating a host that is gone for good: which units of it get a place elsewhere, and which stay and why.
+//! Evacuating a host that is gone for good, and draining one that is there: which units of it get a place elsewhere, and which stay
+//! and why.
 //!
 //! The plan is made by what also places, in a copy of the book in which the units before have moved. Nothing is moved here.
 
@@ -7,9 +8,10 @@ use std::time::Duration;
 use model::{Map, Text, Value};
 use serde::Serialize;
 
+use crate::ledger::book::Book;
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::place::Placer;
-use crate::place::answer::{HostName, failure};
+use crate::place::answer::{FailedStart, HostName, failure};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
 use crate::place::request::volume::named_volume;
@@ -18,6 +20,10 @@ use crate::start::credentials::RequestCredentials;
 
 /// Most units of one evacuation: each costs a pass over the hosts.
 const UNITS_MAX: usize = 20_000;
+
+/// Reasons for which units stay on a host, whether it is gone or drained.
+const KEPT: &str = "it is stopped, and kept where it is";
+const NAMED_VOLUME: &str = "it has a volume with a name, whose contents are on the host";
 
 /// What an evacuation does.
 #[derive(Clone, Debug, Serialize)]
@@ -96,6 +102,49 @@ impl Placer {
             return Err(Refusal::DoesNotFit(format!("more than {UNITS_MAX} units are on {word}")));
         }
         let host = host.unwrap_or_else(|| HostName { uuid: Text::default(), name: word.into() });
+        Ok(self.plan_units(&mut book, host, units, &[], now))
+    }
+
+    /// Plans what stacks move from a host, by its name or uuid, that is to be drained; empty if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing is known of any host yet, or what is known may be old.
+    pub(crate) fn plan_drain(&self, word: &str, now: Duration) -> Result<Evacuation, Refusal> {
+        if let Some(why) = self.outdated() {
+            return Err(Refusal::Away(why.into()));
+        }
+        let mut book = self.with(now, |book| Ok(book.scratch()))?;
+        let inventory = book.inventory().clone();
+        let found = inventory.hosts().find(word).map(|found| inventory.hosts().facts(found));
+        let host = found.map_or_else(
+            || HostName { uuid: Text::default(), name: word.into() },
+            |facts| HostName { uuid: facts.uuid.clone(), name: facts.name.clone() },
+        );
+        let mut units = Vec::new();
+        for (id, record) in book.records() {
+            let there = |replica: &&Replica| replica.host == host.uuid && replica.stands();
+            let there = record.replicas.iter().enumerate().filter(|(_, replica)| there(replica));
+            units.extend(there.map(|(at, replica)| (id.clone(), at, why_not_drained(&book, record, replica))));
+        }
+        if units.len() > UNITS_MAX {
+            return Err(Refusal::DoesNotFit(format!("more than {UNITS_MAX} units are on {word}")));
+        }
+        let error = "it is to be drained".to_owned();
+        let closed = FailedStart { host: host.clone(), container: Text::default(), error };
+        Ok(self.plan_units(&mut book, host, units, &[closed], now))
+    }
+
+    /// Finds units of a host other places, one after the other, but for those that stay for a reason of their own.
+    fn plan_units(
+        &self,
+        book: &mut Book,
+        host: HostName,
+        units: Vec<(Text, usize, Option<String>)>,
+        closed: &[FailedStart],
+        now: Duration,
+    ) -> Evacuation {
+        let inventory = book.inventory().clone();
         let mut plan = Evacuation { host, moved: Vec::new(), stays: Vec::new(), begun: false };
         for (id, unit, stays) in units {
             let Some((request, replica)) = self.unit(&id, unit, &RequestCredentials::default(), now) else { continue };
@@ -104,21 +153,31 @@ impl Placer {
                 Err(why)
             } else {
                 book.vacate(&id, unit);
-                let need = self.need(&request, &inventory, &containers, &[]);
-                let found = self.find_again(&mut book, &request, &need, &replica.host, &containers);
-                found.ok_or_else(|| failure(1, 0, Some(&self.why_not(&book, &request, &need))))
+                let need = self.need(&request, &inventory, &containers, closed);
+                let found = self.find_again(book, &request, &need, &replica.host, &containers);
+                found.ok_or_else(|| failure(1, 0, Some(&self.why_not(book, &request, &need))))
             };
             match found {
                 Ok(next) => plan.moved.push(LeavingUnit { id, unit, containers, to: host_of(&next) }),
                 Err(why) => plan.stays.push(StayingUnit { id, unit, containers, why }),
             }
         }
-        Ok(plan)
+        plan
     }
 
-    /// Gives up the place of a unit on a host that is gone for good; `false` if it is not there, or at work.
+    /// Gives up the place of a unit on a host that is gone for good; `false` if it is not there, or at work, or the host is back.
     pub(crate) fn leave_behind(&self, id: &str, at: usize, why: &str, now: Duration) -> bool {
-        self.with_any(now, |book| book.leave_behind(id, at, why, now))
+        self.with_any(now, |book| {
+            let is_lost = book.replica(id, at).is_some_and(|replica| is_gone(book.inventory(), &replica.host));
+            is_lost && book.leave_behind(id, at, why, now)
+        })
+    }
+
+    /// Whether a host by this name or uuid is there.
+    pub(crate) fn is_there(&self, host: &str) -> bool {
+        let inventory = self.inventory();
+        let found = inventory.hosts().find(host);
+        found.is_some_and(|found| !is_gone(&inventory, &inventory.hosts().facts(found).uuid))
     }
 }
 
@@ -137,9 +196,23 @@ fn why_stays(record: &Record, replica: &Replica) -> Option<String> {
         Stage::Begun | Stage::Undoing | Stage::Stopping => {
             return Some("it is being started or removed: `scheduler rm --force` gives it up".to_owned());
         }
-        Stage::Kept => return Some("it is stopped, and kept where it is".to_owned()),
+        Stage::Kept => return Some(KEPT.to_owned()),
     }
-    has_named_volume(&record.asked).then(|| "it has a volume with a name, whose contents are on the host".to_owned())
+    has_named_volume(&record.asked).then(|| NAMED_VOLUME.to_owned())
+}
+
+/// Why a unit is not moved from a host that is drained, whatever room there is.
+fn why_not_drained(book: &Book, record: &Record, replica: &Replica) -> Option<String> {
+    let Some(unit) = &record.unit else { return Some("no stack has it".to_owned()) };
+    let services = book.stack(&unit.stack).into_iter().flat_map(|stack| &stack.stack.services);
+    let service = services.map(|rollout| &rollout.wanted).find(|service| service.name == unit.service);
+    if service.is_some_and(|service| service.global) {
+        return Some("it ends: one is to run on each host, and this one is its host's".to_owned());
+    }
+    if replica.stage == Stage::Kept {
+        return Some(KEPT.to_owned());
+    }
+    has_named_volume(&record.asked).then(|| NAMED_VOLUME.to_owned())
 }
 
 /// Why a request can be fulfilled on this host only.

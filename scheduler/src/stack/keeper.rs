@@ -83,6 +83,9 @@ impl Starter {
                 () = stop.cancelled() => return,
                 _ = sight.tick() => {
                     let is_halted = self.why_halted(&readiness).is_some();
+                    if !is_halted {
+                        self.resume_evacuations();
+                    }
                     let mut memory = lock(&self.stack_memory);
                     memory.touched_all |= is_halted && memory.halted_since.is_none();
                 }

@@ -128,7 +128,7 @@ impl Starter {
     pub(crate) fn targets(&self, name: &str) -> Result<Vec<Target>, Refusal> {
         let (placed, called) = self.placer.with_any(self.clock.now(), |book| {
             let (mut placed, mut called) = (Vec::new(), Vec::new());
-            for (id, record) in book.records().filter(|(_, record)| record.stack.is_none()) {
+            for (id, record) in book.records().filter(|(_, record)| record.is_placement()) {
                 let all = is_named(id, record, name);
                 for (unit, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
                     for (at, held) in replica.members.iter().enumerate() {

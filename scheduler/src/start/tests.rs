@@ -1,5 +1,7 @@
 //! Starting and removing beside an engine that is played here: whose a container is, and that nothing is left begun.
 
+mod evacuate;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -397,79 +399,6 @@ async fn what_cannot_be_started_again_is_not_given_up_and_waits() {
     assert!(unit.replaced.unwrap().not_before() > starter.clock.now() + Duration::from_secs(10));
     assert_eq!(starter.placer.placement("web", starter.clock.now()).unwrap().unplaced, 0);
     assert_eq!(played.created.load(Ordering::Relaxed), 1);
-}
-
-#[tokio::test]
-async fn what_a_host_that_is_gone_for_good_had_runs_elsewhere_and_is_removed_when_it_is_back() {
-    let [(one, first), (other, second)] = [Played::start().await, Played::start().await];
-    let host = |name: &str, memory: u32| json!({ "name": name, "uuid": name, "memory": memory });
-    let inventory = |hosts: Value| {
-        let cluster = json!({ "berth": 1, "hosts": hosts });
-        let (snapshot, _) = model::document::resolve_value(&serde_json::from_value(cluster).unwrap()).unwrap();
-        Arc::new(Inventory::new(&Arc::new(snapshot)))
-    };
-    // The first one is the better one.
-    let both = inventory(json!([host("one", 80_000), host("other", 4000)]));
-    let engines = json!({ "one": format!("tcp://{first}"), "other": format!("tcp://{second}") });
-    let endpoints = Endpoints::new(&serde_json::from_value(engines).unwrap(), false).unwrap();
-    let inventories = Arc::new(Store::new(Inventory::default()));
-    drop(inventories.publish(both.clone()));
-    let placer = Placer::new(inventories.clone(), Order::default(), Strategy::default()).with_endpoints(endpoints);
-    let starter = Starter::new(Arc::new(placer), Clock::start(), EngineAccess::default());
-    for (id, more) in [
-        ("web", json!({})),
-        ("named", json!({ "requested_host": "one" })),
-        ("stored", json!({ "volumes": ["data:/data"] })),
-        ("large", json!({ "resources": { "memory": 4500 } })),
-    ] {
-        let mut asked = json!({ "id": id, "image": "i", "start": true, "resources": { "memory": 1000 } });
-        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let asked = Request::parse(&serde_json::from_value(asked).unwrap()).unwrap();
-        starter.place(&asked, &id.into(), RequestCredentials::default(), None).await.unwrap();
-    }
-    let all = ["large", "named", "stored", "web"];
-    assert_eq!(one.names(), all);
-    // While it is there nothing is evacuated.
-    let refused = starter.evacuate("one").await.unwrap_err().to_string();
-    assert!(refused.contains("host one is there"), "{refused}");
-    drop(inventories.publish(inventory(json!([host("other", 4000)]))));
-
-    let plan = starter.placer.plan_evacuation("one", starter.clock.now()).unwrap();
-    let moved: Vec<_> = plan.moved.iter().map(|unit| (&*unit.id, &*unit.to.name)).collect();
-    assert_eq!((plan.begun, moved), (false, vec![("web", "other")]));
-    let stays: Vec<_> = plan.stays.iter().map(|unit| (&*unit.id, &*unit.why)).collect();
-    for ((id, why), (expected, part)) in
-        stays.iter().zip([("large", "no host fits"), ("named", "names one"), ("stored", "volume with a name")])
-    {
-        assert!(*id == expected && why.contains(part), "{id}: {why}");
-    }
-    assert_eq!((stays.len(), other.names().len()), (3, 0));
-
-    let done = starter.evacuate("one").await.unwrap();
-    assert!(done.begun && done.moved.len() == 1, "{done:?}");
-    starter.is_started("web").await;
-    assert_eq!((other.names(), one.names()), (vec!["web".to_owned()], all.map(str::to_owned).to_vec()));
-    assert!(starter.evacuate("one").await.unwrap().moved.is_empty(), "a second time there is nothing to do");
-
-    // It is back: what has another place is removed there, and nothing else.
-    drop(inventories.publish(both));
-    let stop = CancellationToken::new();
-    let looking = tokio::spawn(starter.clone().look(stop.clone()));
-    let removed = async {
-        while one.names().contains(&"web".to_owned()) {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(LIMIT, removed).await.expect("it is removed");
-    assert_eq!(
-        (other.names(), one.names()),
-        (vec!["web".to_owned()], ["large", "named", "stored"].map(str::to_owned).to_vec())
-    );
-    stop.cancel();
-    looking.await.unwrap();
-    starter.finish().await;
-    let left = starter.placer.with_any(starter.clock.now(), |book| book.left_on("one"));
-    assert!(left.is_empty(), "{left:?}");
 }
 
 #[tokio::test]

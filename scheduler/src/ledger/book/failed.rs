@@ -8,6 +8,7 @@ use model::{Container, Text};
 use crate::ledger::book::Book;
 use crate::ledger::record::{PromiseState, Replica, Stage};
 use crate::ledger::stored::WHY_MAX;
+use crate::subject::Subject;
 
 /// A unit of a placement that has a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,12 @@ impl Book {
         replica.waits = None;
         self.vacate(id, at);
         true
+    }
+
+    /// The evacuations of this scheduler that are not done: the id, the host, and who asked for it.
+    pub(crate) fn evacuations(&self) -> Vec<(Text, Text, Subject)> {
+        let own = self.records.iter().filter(|(id, _)| !self.is_foreign(id) && !self.is_pending(id));
+        own.filter_map(|(id, record)| Some((id.clone(), record.evacuates.clone()?, record.subject.clone()))).collect()
     }
 
     /// What was left on a host of units of this scheduler that are elsewhere: the unit, and the engine's id of a container.

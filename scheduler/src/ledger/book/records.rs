@@ -142,7 +142,7 @@ impl Book {
         }
         let Some(record) = self.records.get_mut(id) else { return self.note_change(id) };
         record.replicas.iter_mut().for_each(|replica| replica.inherited(now));
-        if record.stack.is_none() {
+        if record.is_placement() {
             self.lapses.insert((record.made.saturating_add(LAPSE), Lapse::Record(id.clone())));
         }
         self.stacks.touch(record);
