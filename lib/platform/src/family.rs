@@ -86,14 +86,19 @@ mod tests {
         command
     }
 
-    #[test]
-    fn what_a_program_has_started_does_not_outlive_it() {
+    fn started() -> (std::process::Child, Family) {
         let mut command = shell();
         prepare(&mut command);
         let starting = crate::programs::starting();
-        let mut child = command.spawn().unwrap();
+        let child = command.spawn().unwrap();
         drop(starting);
         let family = Family::of(child.id()).unwrap();
+        (child, family)
+    }
+
+    #[test]
+    fn what_a_program_has_started_does_not_outlive_it() {
+        let (mut child, family) = started();
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert!(lines.next().is_some(), "it has started something");
@@ -108,12 +113,7 @@ mod tests {
 
     #[test]
     fn none_is_there_once_all_have_ended() {
-        let mut command = shell();
-        prepare(&mut command);
-        let starting = crate::programs::starting();
-        let mut child = command.spawn().unwrap();
-        drop(starting);
-        let family = Family::of(child.id()).unwrap();
+        let (mut child, family) = started();
         assert!(family.is_there());
         child.kill().unwrap();
         child.wait().unwrap();
