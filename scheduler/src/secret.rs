@@ -14,8 +14,8 @@ use sha2::Sha256;
 
 use crate::place::invalid::Invalid;
 
-/// Bytes of the key in the file: as many as AES-256 takes.
-const KEY_BYTES: usize = 32;
+/// Bytes of a key in a file: as many as AES-256 takes, and HMAC-SHA-256 makes use of.
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// Largest contents of one file, in bytes: sealed, they are in each revision of a stack and in the record of each unit.
 pub(crate) const CONTENT_MAX: usize = 64 << 10;
@@ -35,6 +35,11 @@ pub(crate) struct SecretsKey {
     nonces: Hmac<Sha256>,
 }
 
+/// The bytes of a key in the text of its file: 64 hexadecimal digits, blanks around them.
+pub(crate) fn key_in(text: &[u8]) -> Option<[u8; KEY_BYTES]> {
+    unhex(&text.trim_ascii().to_ascii_lowercase())?.try_into().ok()
+}
+
 impl fmt::Debug for SecretsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretsKey")
@@ -44,7 +49,7 @@ impl fmt::Debug for SecretsKey {
 impl SecretsKey {
     /// The key in the text of a file.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        Self::new(unhex(&text.trim_ascii().to_ascii_lowercase())?.try_into().ok()?)
+        Self::new(key_in(text)?)
     }
 
     fn new(key: [u8; KEY_BYTES]) -> Option<Self> {

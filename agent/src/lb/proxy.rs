@@ -329,7 +329,7 @@ impl Proxy {
     }
 }
 
-/// Waits for the end of a program: a child's is told, another's is looked for.
+/// Waits for the end of a program: the system reports that of a child, any other is polled for.
 async fn has_ended(child: &mut Option<Child>, family: &Family) {
     if let Some(child) = child {
         let _ = child.wait().await;

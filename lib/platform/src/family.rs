@@ -43,7 +43,7 @@ impl Family {
         self.0.as_ref().map_or(Ok(()), system::Family::ask_to_finish)
     }
 
-    /// Whether any of them is left, be it one that nobody has waited for.
+    /// Whether any of them is left, including one that has ended and was not waited for.
     pub fn is_there(&self) -> bool {
         self.0.as_ref().is_some_and(system::Family::is_there)
     }

@@ -90,15 +90,17 @@ pub struct Request {
     pub(crate) asked: Map,
 }
 
+/// The way to a field of the container at `at`: of the request, or of a sidekick.
+fn member_field(at: usize, field: &str) -> String {
+    at.checked_sub(1).map_or_else(|| field.to_owned(), |at| format!("sidekicks[{at}].{field}"))
+}
+
 impl Request {
     /// The request in this value, which a client asks now. What ledgers of before may have and is wrong is refused too.
     pub(crate) fn parse_new(value: &Value) -> Result<Self, Invalid> {
         let request = Self::parse(value)?;
         for (at, member) in request.members.iter().enumerate() {
-            let field = |bad: &BadCheck| match at.checked_sub(1) {
-                None => format!("labels.{LABEL}{}", bad.field),
-                Some(at) => format!("sidekicks[{at}].labels.{LABEL}{}", bad.field),
-            };
+            let field = |bad: &BadCheck| member_field(at, &format!("labels.{LABEL}{}", bad.field));
             member.on_failure().map_err(|bad| {
                 let (problem, expected) = bad.reason.rsplit_once("expected ").unwrap_or(("", &bad.reason));
                 Invalid::new(field(&bad), problem.trim_end_matches(", "), expected)
@@ -109,14 +111,9 @@ impl Request {
 
     /// Refuses files: their contents are sealed for stacks alone.
     pub(crate) fn without_files(self) -> Result<Self, Invalid> {
-        match self.members.iter().position(|member| !member.run.files.is_empty()) {
-            Some(0) => Err(Invalid::new("files", "given", "none: only stacks (PUT /v1/stacks/NAME) bring contents")),
-            Some(at) => {
-                let field = format!("sidekicks[{}].files", at - 1);
-                Err(Invalid::new(field, "given", "none: only stacks (PUT /v1/stacks/NAME) bring contents"))
-            }
-            None => Ok(self),
-        }
+        let Some(at) = self.members.iter().position(|member| !member.run.files.is_empty()) else { return Ok(self) };
+        let expected = "none: only stacks (PUT /v1/stacks/NAME) bring contents";
+        Err(Invalid::new(member_field(at, "files"), "given", expected))
     }
 
     /// The request in this value.
@@ -356,6 +353,16 @@ mod tests {
         let invalid = parse(json).unwrap_err();
         assert_eq!(invalid.field, field, "{json}: {invalid}");
         assert!(invalid.to_string().contains(expected), "{json}: {invalid}");
+    }
+
+    #[test]
+    fn only_stacks_bring_contents() {
+        let parse = |json: &str| Request::parse(&serde_json::from_str(json).unwrap()).and_then(Request::without_files);
+        assert!(parse(r#"{"sidekicks":[{"name":"a"}]}"#).is_ok());
+        let wrong = parse(r#"{"files":[{"target":"/a","content":"x"}]}"#).unwrap_err();
+        assert_eq!(wrong.field, "files");
+        let wrong = parse(r#"{"sidekicks":[{"name":"a","files":[{"target":"/a","sealed":"x"}]}]}"#).unwrap_err();
+        assert_eq!(wrong.field, "sidekicks[0].files");
     }
 
     #[test]

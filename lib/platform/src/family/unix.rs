@@ -30,9 +30,9 @@ impl Family {
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    #[expect(unsafe_code, reason = "std does not tell of groups")]
+    #[expect(unsafe_code, reason = "std signals single processes only")]
     pub(super) fn is_there(&self) -> bool {
-        // SAFETY: `kill` takes two numbers and touches no memory of ours; signal 0 is sent to nobody.
+        // SAFETY: `kill` takes two numbers and touches no memory of ours; signal 0 is only checked for, not sent.
         unsafe { libc::kill(-self.0, 0) == 0 }
     }
 

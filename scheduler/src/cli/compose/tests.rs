@@ -12,11 +12,9 @@ fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
     let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
     let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
     let reading = Reading {
-        stack: "shop",
         variable: &variable,
         unset_is_empty: false,
         for_stack,
-        rancher: None,
         file: &|name| match name {
             "common/base.yml" => {
                 Ok("services: {base: {image: base, env_file: own.env, extends: {file: more.yml, service: more}}}\n"
@@ -27,8 +25,7 @@ fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
             "web.labels" => Ok("a=file\n# of the team\nteam=blue\n".into()),
             other => Err(format!("{other}: not found")),
         },
-        content: &|name| if name == "lost" { Err("not found".into()) } else { Ok(name.as_bytes().to_vec()) },
-        profiles: &[],
+        ..Reading::of_tests()
     };
     requests(&documents, &reading, &mut Vec::new())
 }

@@ -15,9 +15,7 @@ use model::{Text, hex, unhex};
 use sha2::Sha256;
 
 use crate::ledger::etcd::keys::{Key, Keys};
-
-/// Bytes of the ledger's key: as many as the seal has, more do not make it stronger.
-const KEY_BYTES: usize = 32;
+use crate::secret::{KEY_BYTES, key_in};
 
 /// Bytes of a key's fingerprint: finding another key with the same 128 bits is infeasible.
 const FINGERPRINT_BYTES: usize = 16;
@@ -65,9 +63,7 @@ impl LedgerKey {
 
     /// Reads the text of a key file.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let digits = text.trim_ascii();
-        let bytes = unhex(&digits.to_ascii_lowercase())?;
-        Some(Self(bytes.try_into().ok()?))
+        key_in(text).map(Self)
     }
 
     /// The text of a key file.
