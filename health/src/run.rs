@@ -7,7 +7,7 @@ mod take_in;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -133,7 +133,8 @@ impl Health {
         readiness: Arc<Readiness>,
         metrics: Metrics,
     ) -> Self {
-        let known = Arc::default();
+        let origin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let known = Arc::new(Mutex::new(Known { wheel: Wheel::starting_at(origin), ..Known::default() }));
         Self { scope, checker, snapshots, verdicts, exchange, readiness, known, start: Instant::now(), metrics }
     }
 

@@ -26,6 +26,8 @@ pub struct Check {
     penalty: Penalty,
     due: Duration,
     is_running: bool,
+    /// The checker's rank among those of the container.
+    rank: usize,
     /// Which one of all checks that were ever begun, so that no other's result is taken for one of this.
     number: u64,
 }
@@ -38,6 +40,15 @@ impl Check {
             _ if self.results.is_in_transition() => spec.fast_interval.unwrap_or(spec.interval),
             _ => spec.interval,
         }
+    }
+
+    /// The first moment from `from` on at which this checker is to ask; `origin` is the time of day at the wheel's zero.
+    fn next_slot(&self, origin: Duration, from: Duration) -> Duration {
+        let period = self.period();
+        let whole = period.as_nanos().max(1);
+        let past = (origin + from).as_nanos() + whole - phase(&self.target.uuid, self.rank, period).as_nanos();
+        let left = (whole - past % whole) % whole;
+        from + Duration::from_nanos(u64::try_from(left).unwrap_or_default())
     }
 
     /// Good results in a row that are wanted at this moment.
@@ -98,27 +109,35 @@ impl Job {
 /// All checks of one process. Times are those since any fixed moment.
 #[derive(Debug, Default)]
 pub struct Wheel {
+    /// The time of day at that moment. Checkers on other hosts count from the same midnight, so that they stay a third of an interval
+    /// apart: what fails is then noticed by most of them after the same time, whenever it fails.
+    origin: Duration,
     checks: HashMap<Text, Check>,
     due: BTreeSet<(Duration, Text)>,
     begun: u64,
 }
 
 impl Wheel {
+    /// One whose times are counted from `origin`, which is a time since 1970 (UTC).
+    pub fn starting_at(origin: Duration) -> Self {
+        Self { origin, ..Self::default() }
+    }
+
     /// From now on this container is checked; `rank` is the checker's among those of the container, `before` the opinion to begin
     /// with. What is known of it stays if it is checked as before.
     pub fn set(&mut self, target: Target, rank: usize, before: Opinion, now: Duration) {
         if let Some(check) = self.checks.get_mut(&target.uuid)
             && check.target.is_same_check(&target)
         {
-            check.target = target;
+            (check.target, check.rank) = (target, rank);
             return;
         }
         let penalty = self.remove(&target.uuid).map(|check| check.penalty).unwrap_or_default();
         self.begun += 1;
         let (uuid, number) = (target.uuid.clone(), self.begun);
         let results = Results::new(before);
-        let mut check = Check { target, results, since: now, penalty, due: now, is_running: false, number };
-        check.due = now + phase(&uuid, rank, check.period());
+        let mut check = Check { target, results, since: now, penalty, due: now, is_running: false, rank, number };
+        check.due = check.next_slot(self.origin, now);
         self.due.insert((check.due, uuid.clone()));
         self.checks.insert(uuid, check);
     }
@@ -189,12 +208,13 @@ impl Wheel {
         let (begun, healthy_threshold) = (sample.at, check.healthy_threshold(now));
         let has_changed = check.results.add(sample, healthy_threshold, check.target.spec.unhealthy_threshold);
         let period = check.period();
-        let mut pause = spread(period);
         // What may change the opinion is not put off: thresholds times the interval is the longest time that it takes.
-        if check.results.is_in_transition() {
-            pause = pause.min(period);
-        }
-        check.due = (begun + pause).max(now);
+        let due = if check.results.is_in_transition() {
+            begun + period
+        } else {
+            (check.next_slot(self.origin, begun + period / 2) + spread(period)).saturating_sub(period)
+        };
+        check.due = due.max(now);
         self.due.insert((check.due, uuid.clone()));
         if !has_changed {
             return None;
@@ -278,6 +298,28 @@ mod tests {
         assert_eq!(pauses, [2000 * MS, 2000 * MS, 2200 * MS]);
         wheel.set(plain("b"), 0, Opinion::Initializing, Duration::ZERO);
         assert_eq!(wheel.take_due(500 * MS).unwrap().second_attempt(), Some(500 * MS));
+    }
+
+    #[test]
+    fn checkers_stay_a_third_of_an_interval_apart_whenever_they_began() {
+        // Three hosts whose processes began at different times, each with other intervals each time.
+        let mut wheels =
+            [0_u64, 777, 86_399].map(|origin| Wheel::starting_at(Duration::from_secs(1_700_000_000 + origin)));
+        for (rank, wheel) in wheels.iter_mut().enumerate() {
+            wheel.set(plain("a"), rank, Opinion::Up, Duration::ZERO);
+            for step in 0..200 {
+                let at = wheel.next_due().unwrap();
+                let job = wheel.take_due(at).unwrap();
+                let sample = Sample { at, took: Duration::ZERO, outcome: Outcome::Pass };
+                let spread = 9 + (step * (rank as u32 + 1)) % 3;
+                wheel.finish(&job, sample, at, |period| period * spread / 10);
+            }
+        }
+        // Where in the interval each of them asks, less the tenth at most that intervals differ by.
+        let places = wheels.map(|wheel| (wheel.origin + wheel.next_due().unwrap()).as_millis() % 2000);
+        let apart = |one: u128, other: u128| (other + 2000 - one) % 2000;
+        let thirds = [apart(places[0], places[1]), apart(places[1], places[2]), apart(places[2], places[0])];
+        assert!(thirds.iter().all(|third| third.abs_diff(667) <= 401), "{thirds:?}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("dns", &["model", "platform", "process", "source", "tls"]),
     ("scheduler", &["engine", "etcd", "http_client", "model", "platform", "process", "source", "stacks", "tls"]),
     ("network", &["engine", "etcd", "model", "platform"]),
-    ("health", &["model", "source", "tls"]),
+    ("health", &["model", "platform", "source", "tls"]),
     ("ui", &["model", "process", "source", "tls"]),
     (
         "agent",

@@ -52,7 +52,7 @@ pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
             let their = targets.cost(&peer, window, matches!(kind, Kind::Http))?;
             drop(peer);
             let agent = agent(machine, executables, &targets, kind, "all")?;
-            let our = targets.cost(&agent, window, true)?;
+            let our = targets.cost(&agent, window, matches!(kind, Kind::Http))?;
             drop(agent);
             theirs.push(their);
             ours.push(our);
@@ -103,7 +103,7 @@ impl Kind {
 /// The containers: one listener for all addresses of loopback.
 struct Targets {
     port: u16,
-    /// Connections that were accepted. The peer resets a TCP check before its handshake ends, so that its own are not accepted.
+    /// Connections that were accepted. Both reset a TCP check before its handshake ends, so that those are not accepted.
     checks: Arc<AtomicU32>,
 }
 

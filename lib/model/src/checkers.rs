@@ -206,8 +206,8 @@ pub fn candidate(host: &Host) -> Option<Candidate> {
     })
 }
 
-/// When the first check of a container begins, counted from the beginning of an interval: the checkers are a third apart, so that
-/// they do not ask at the same moment.
+/// When in each interval a checker asks, intervals counted from 1970 (UTC): the checkers are a third apart, so that they do not ask
+/// at the same moment, and one of them soon notices what happens.
 pub fn phase(container: &str, rank: usize, interval: Duration) -> Duration {
     let (part, whole) = (u128::from(hash(container) >> 32), interval.as_nanos().max(1));
     let nanos = ((whole * part) >> 32) + whole * rank as u128 / CHECKERS as u128;

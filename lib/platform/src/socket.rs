@@ -16,7 +16,7 @@ pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::redirect::Place;
 
@@ -96,6 +96,18 @@ where
     SockRef<'s>: From<&'s S>,
 {
     SockRef::from(stream).send_with_flags(bytes, system::SEND_LAST)
+}
+
+/// A socket for a connection that only shows whether somebody answers at `address`; it is reset when it is closed.
+///
+/// On Linux the packet that ends the handshake waits for the first data. So it is not sent at all if there are none, and the
+/// application does not see the connection.
+pub fn probe_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    system::delay_end_of_handshake(&SockRef::from(&socket))?;
+    // Without TIME_WAIT, which would hold a port of this host for minutes after each connection.
+    socket.set_zero_linger()?;
+    Ok(socket)
 }
 
 /// The id that an engine has given to the container whose process has the other end of a connection within this machine;
@@ -442,6 +454,27 @@ mod tests {
         let alone = udp_sockets(loopback(), 1).unwrap();
         check_in_use(|| udp_sockets(alone[0].local_addr().unwrap(), 3).unwrap_err());
         assert_eq!(udp_sockets(loopback(), 0).unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn probe_connects_and_is_reset_before_it_is_seen() {
+        let listener = tcp_listener(loopback()).unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(probe_socket(address).unwrap().connect(address).await.unwrap());
+        if cfg!(target_os = "linux") {
+            assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+        // What sends something is seen as any other.
+        let stream = probe_socket(address).unwrap().connect(address).await.unwrap();
+        assert_eq!(stream.try_write(b"GET").unwrap(), 3);
+        let (mut accepted, _) = listener.accept().unwrap();
+        drop(stream);
+        accepted.set_nonblocking(false).unwrap();
+        let error = std::io::Read::read_to_end(&mut accepted, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        drop(listener);
+        let error = probe_socket(address).unwrap().connect(address).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]

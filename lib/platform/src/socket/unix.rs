@@ -70,6 +70,11 @@ pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_SECONDS)
 }
 
+/// The kernel takes a connection whose acknowledgements are not urgent for one that sends something soon.
+pub(super) fn delay_end_of_handshake(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_quickack(false)
+}
+
 /// Lets receives return the address that a datagram was sent to.
 pub(super) fn report_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, option) = match address {

@@ -131,6 +131,11 @@ pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
+pub(super) fn delay_end_of_handshake(_: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
 /// Only `WSARecvMsg` would return it.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn report_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
