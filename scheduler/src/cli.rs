@@ -130,40 +130,51 @@ impl Command {
             Err(error) => return Failure::NoAnswer(error.to_string()).report(json),
         };
         let outcome = runtime.block_on(async {
-            match self {
-                Self::Run(run) => run.run().await,
-                Self::Place(place) => place.run().await,
-                Self::Hosts(hosts) => hosts.run().await,
-                Self::Explain(explain) => explain.run().await,
-                Self::Ps(ps) => ps.run().await,
-                Self::Rm(rm) => rm.run().await,
-                Self::Logs(logs) => logs.run().await,
-                Self::Exec(exec) => exec.run().await,
-                Self::Inspect(inspect) => inspect.inspect().await,
-                Self::Restart(restart) => restart.run("/v1/restart").await,
-                Self::Stop(stop) => stop.run("/v1/stop").await,
-                Self::Images(images) => images.run().await,
-                Self::Plan(plan) => plan.run().await,
-                Self::Up(up) => up.run().await,
-                Self::Catalog(catalog) => catalog.run().await,
-                Self::Down(down) => down.run().await,
-                Self::Scale(scale) => scale.run().await,
-                Self::Rollback(rollback) => rollback.run().await,
-                Self::Pause(pause) => pause.run().await,
-                Self::Resume(resume) => resume.run(Method::POST, "/resume").await,
-                Self::Confirm(confirm) => confirm.run(Method::POST, "/confirm").await,
-                Self::Stacks(stacks) => stacks.run().await,
-                Self::History(history) => history.run().await,
-                Self::Diff(diff) => diff.run().await,
-                Self::Ledger(ledger) => ledger.run().await,
-                Self::Backup(backup) => backup.run().await,
-                Self::Restore(restore) => restore.run().await,
+            tokio::select! {
+                outcome = self.ask() => outcome,
+                // Nobody reads what else would come.
+                () = terminal::closed() => Ok(true),
             }
         });
+        if let Some(error) = terminal::failed() {
+            return Failure::NoAnswer(format!("standard output: {error}")).report(false);
+        }
         match outcome {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(NO_PLACE),
             Err(failure) => failure.report(json),
+        }
+    }
+
+    async fn ask(self) -> Outcome {
+        match self {
+            Self::Run(run) => run.run().await,
+            Self::Place(place) => place.run().await,
+            Self::Hosts(hosts) => hosts.run().await,
+            Self::Explain(explain) => explain.run().await,
+            Self::Ps(ps) => ps.run().await,
+            Self::Rm(rm) => rm.run().await,
+            Self::Logs(logs) => logs.run().await,
+            Self::Exec(exec) => exec.run().await,
+            Self::Inspect(inspect) => inspect.inspect().await,
+            Self::Restart(restart) => restart.run("/v1/restart").await,
+            Self::Stop(stop) => stop.run("/v1/stop").await,
+            Self::Images(images) => images.run().await,
+            Self::Plan(plan) => plan.run().await,
+            Self::Up(up) => up.run().await,
+            Self::Catalog(catalog) => catalog.run().await,
+            Self::Down(down) => down.run().await,
+            Self::Scale(scale) => scale.run().await,
+            Self::Rollback(rollback) => rollback.run().await,
+            Self::Pause(pause) => pause.run().await,
+            Self::Resume(resume) => resume.run(Method::POST, "/resume").await,
+            Self::Confirm(confirm) => confirm.run(Method::POST, "/confirm").await,
+            Self::Stacks(stacks) => stacks.run().await,
+            Self::History(history) => history.run().await,
+            Self::Diff(diff) => diff.run().await,
+            Self::Ledger(ledger) => ledger.run().await,
+            Self::Backup(backup) => backup.run().await,
+            Self::Restore(restore) => restore.run().await,
         }
     }
 

@@ -168,6 +168,11 @@ impl Starter {
         self.access.secrets.as_ref()
     }
 
+    /// Why contents of files of a request cannot be opened here; `None` if they can.
+    pub(crate) fn unopened(&self, request: &Request) -> Option<String> {
+        put_files::unopened(self.secrets(), request)
+    }
+
     /// Places a request and starts its containers; `brought` are credentials that came with it.
     ///
     /// # Cancel safety

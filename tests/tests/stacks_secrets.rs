@@ -138,6 +138,12 @@ fn a_scheduler_that_lost_its_key_says_which_one_it_needs_and_what_runs_goes_on()
     let file = world.file("shop.yml", SHOP);
     world.file("pw.txt", "x");
     world.ends(0, &["up", &file, "--env-file", &variables]);
+    world.file("pw.txt", "y");
+    world.ends(0, &["up", &file, "--env-file", &variables]);
+    let ids = |world: &Stacked| {
+        world.hosts.engines[0].docker(&["ps", "--no-trunc", "--quiet", "--filter", "label=io.berth.stack=shop"])
+    };
+    let before = ids(&world);
     world.restart_scheduler();
     eventually("it has the stack again", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(0)).then_some(()));
     world.ask(&["scale", "shop/web=2", "--detach"]);
@@ -145,4 +151,44 @@ fn a_scheduler_that_lost_its_key_says_which_one_it_needs_and_what_runs_goes_on()
         world.json(&["stacks", "shop"]).to_string().contains("--secrets-key").then_some(())
     });
     assert_eq!(world.running("shop"), 1, "what runs goes on");
+    // It is known before the only unit stops for another.
+    world.ends(0, &["rollback", "shop", "--detach"]);
+    eventually("the stack says why it is not rolled back", LIMIT, || {
+        let shop = world.json(&["stacks", "shop"]).to_string();
+        (shop.contains("stuck") && shop.contains("--secrets-key")).then_some(())
+    });
+    assert_eq!(ids(&world), before);
+    let id = before.trim();
+    let inspected = world.hosts.engines[0].docker(&["inspect", "--format", "{{.State.Status}} {{.RestartCount}}", id]);
+    assert_eq!(inspected.trim(), "running 0");
+}
+
+#[test]
+fn a_folder_that_stands_where_a_file_is_to_be_stays() {
+    let Some(mut world) = Stacked::start_with(1, with_key(&"5a".repeat(32))) else { return };
+    let of = |target: &str| {
+        format!(
+            "name: data\nservices:\n  db:\n    image: box\n    command: [/bin/busybox, sleep, '1000']\n    stop_grace_period: 1s\n    \
+             volumes: ['data:/srv/data']\n    deploy: {{update_config: {{monitor: 1s}}}}\n{target}volumes: {{data: {{}}}}\nconfigs: {{c: {{content: x}}}}\n"
+        )
+    };
+    let file = world.file("data.yml", &of(""));
+    world.ends(0, &["up", &file]);
+    let inside = |world: &Stacked, command: &str| {
+        let id = world.hosts.engines[0].docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=data"]);
+        world.hosts.engines[0].docker(&["exec", id.trim(), "/bin/busybox", "sh", "-c", command])
+    };
+    inside(&world, "mkdir -p /srv/data/sub && echo precious > /srv/data/sub/file");
+    // In, at and above what is mounted: refused before anything is done.
+    for target in ["/srv", "/srv/data", "/srv/data/x"] {
+        world.file("data.yml", &of(&format!("    configs: [{{source: c, target: {target}}}]\n")));
+        let said = world.ends(2, &["up", &file]);
+        assert!(said.contains("/srv/data") && said.contains("mounted"), "{said}");
+    }
+    // A folder of the image, of which only the engine knows: what ran is back, with its folder.
+    world.file("data.yml", &of("    configs: [{source: c, target: /bin}]\n"));
+    let said = world.ends(1, &["up", &file]);
+    assert!(said.contains("director"), "{said}");
+    assert_eq!(inside(&world, "cat /srv/data/sub/file; test -d /bin && echo folder"), "precious\nfolder\n");
+    world.ends(0, &["down", "data"]);
 }

@@ -204,6 +204,24 @@ fn question(question: &Question) -> Value {
     })
 }
 
+/// The first field that shows one of these texts: not in the environment nor in contents of files, which nothing shows.
+fn field_with(value: &Value, secrets: &[String]) -> Option<String> {
+    let has_one = |text: &str| secrets.iter().any(|secret| !secret.is_empty() && text.contains(&**secret));
+    let below = |key: String, value: &Value| match field_with(value, secrets)? {
+        rest if rest.is_empty() => Some(key),
+        rest => Some(format!("{key}.{rest}")),
+    };
+    match value {
+        Value::String(text) => has_one(text).then(String::new),
+        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| below(at.to_string(), item)),
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| !matches!(&***key, "environment" | "files"))
+            .find_map(|(key, value)| if has_one(key) { Some(String::new()) } else { below(key.clone(), value) }),
+        _ => None,
+    }
+}
+
 impl CatalogUp {
     async fn run(self) -> Outcome {
         let mut secrets = Vec::new();
@@ -285,6 +303,32 @@ impl CatalogUp {
             known.map(|(_, value)| value.to_string())
         };
         let (name, services) = version.with_files(&answer, stack, template, read_stack)?;
+        for service in &services {
+            if let Some(field) = field_with(service, secrets) {
+                let name = word(&service["service"]);
+                warn(&format!(
+                    "warning: {name}.{field} has an answer that is a secret: it is stored and shown there as all of the stack is; \
+                     environment and the content of secrets are not shown"
+                ));
+            }
+        }
         Ok((name, services, stored))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_where_it_is_shown() {
+        let secrets = ["geheim".to_owned(), String::new()];
+        let of = |json: Value| field_with(&json, &secrets);
+        let hidden = json!({ "service": "a", "environment": { "P": "geheim" }, "files": [{ "content": "geheim" }] });
+        assert_eq!(of(hidden), None);
+        let check = json!({ "healthcheck": { "test": ["CMD", "ask -pgeheim"] } });
+        assert_eq!(of(check).as_deref(), Some("healthcheck.test.1"));
+        let sidekick = json!({ "sidekicks": [{ "name": "s", "labels": { "geheim": "1" } }] });
+        assert_eq!(of(sidekick).as_deref(), Some("sidekicks.0.labels"));
     }
 }

@@ -134,7 +134,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if there is no answer.
+    /// Fails if there is no answer, or contents of files would go over a network in plain text.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -142,6 +142,9 @@ impl Client {
         body: Option<&Value>,
         mut tell: impl FnMut(&Value),
     ) -> Result<Answer, String> {
+        if body.is_some_and(has_files) {
+            self.check_secrecy("contents of secrets and configs")?;
+        }
         let local = self.token.get().is_none() && self.server.ip().to_canonical().is_loopback();
         if local && (method != Method::GET || path.starts_with("/v1/stacks")) {
             // What changes something needs the token, a request that is refused for want of it is in the audit log; and what logs say of
@@ -266,4 +269,10 @@ fn given_token(path: &Path) -> Result<String, String> {
 pub(crate) fn server_address(text: &str) -> Result<SocketAddr, String> {
     let found = process::listen_address(text);
     found.map_err(|_| format!("{text:?} is no address of a scheduler that can be found; expected HOST:PORT"))
+}
+
+/// Whether a stack brings contents of files.
+fn has_files(body: &Value) -> bool {
+    let of = |key: &str| body[key].as_array().into_iter().flatten().any(has_files);
+    body["files"].as_array().is_some_and(|files| !files.is_empty()) || of("services") || of("sidekicks")
 }

@@ -1,11 +1,13 @@
 //! `logs`, `exec`, `inspect`, `restart` and `stop`: containers that were started, by hand.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::terminal::{print, print_json, warn};
+use crate::cli::terminal::{pass_on, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list, word};
 
 /// `logs`.
@@ -80,7 +82,7 @@ impl Logs {
             // As wide as the longest name so far, so that lines stand below each other.
             let name = word(&line["container"]);
             names = names.max(name.chars().count());
-            print(&format!("{name:names$} | {}\n", plain(&line["line"])));
+            pass_on(format!("{name:names$} | {}\n", word(&line["line"])).as_bytes());
         };
         let answer = client.ask(Method::POST, "/v1/logs", Some(&body), shown).await.map_err(Failure::NoAnswer)?;
         let is_failed = answer.status == StatusCode::BAD_GATEWAY && answer.body["failed"].is_array();
@@ -101,9 +103,9 @@ impl Exec {
             if self.ask.json {
                 print_json(line);
             } else if line["stream"] == "stderr" {
-                warn(&plain(&line["line"]));
+                warn(word(&line["line"]).replace('\t', "    ").as_str());
             } else {
-                print(&format!("{}\n", plain(&line["line"])));
+                pass_on(&written(line));
             }
         };
         let answer = fine(client.ask(Method::POST, "/v1/exec", Some(&body), shown).await.map_err(Failure::NoAnswer)?)?;
@@ -146,7 +148,8 @@ impl ByHand {
     }
 }
 
-/// A line that a container wrote; what is printed takes the rest out that would steer a terminal.
-fn plain(line: &Value) -> String {
-    word(line).replace('\t', "    ")
+/// The bytes of a line that a container wrote.
+fn written(line: &Value) -> Vec<u8> {
+    let whole = line["line_base64"].as_str().and_then(|bytes| STANDARD.decode(bytes).ok());
+    whole.unwrap_or_else(|| format!("{}\n", word(&line["line"])).into_bytes())
 }

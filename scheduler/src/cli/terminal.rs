@@ -3,15 +3,50 @@
 //! Answers have words of anybody who may write into the ledger's etcd, so nothing of them may steer the terminal.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 
 use model::printable::{printable, printable_json, printable_lines};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use crate::cli::amounts::bytes;
 
-/// Prints to standard output; a closed one is not an error.
+/// Why nothing more can be written to standard output.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// Wakes who waits for that.
+static HAS_FAILED: Notify = Notify::const_new();
+
+/// Prints to standard output; what fails is in [`failed`].
 pub(super) fn print(text: &str) {
-    let _ = io::stdout().write_all(printable_lines(text).as_bytes());
+    write(printable_lines(text).as_bytes());
+}
+
+/// Writes what a container wrote to standard output: unchanged, but on a terminal, which it must not steer.
+pub(super) fn pass_on(bytes: &[u8]) {
+    if io::stdout().is_terminal() {
+        print(&String::from_utf8_lossy(bytes).replace('\t', "    "));
+    } else {
+        write(bytes);
+    }
+}
+
+fn write(bytes: &[u8]) {
+    let mut output = io::stdout();
+    if let Err(error) = output.write_all(bytes).and_then(|()| output.flush()) {
+        FAILED.get_or_init(|| error);
+        HAS_FAILED.notify_one();
+    }
+}
+
+/// Why not all could be written to standard output; `None` also if its reader had enough.
+pub(super) fn failed() -> Option<&'static io::Error> {
+    FAILED.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+}
+
+/// Waits until nothing more can be written to standard output.
+pub(super) async fn closed() {
+    HAS_FAILED.notified().await;
 }
 
 pub(super) fn print_json(value: &Value) {

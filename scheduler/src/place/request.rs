@@ -263,6 +263,28 @@ impl Request {
         }
     }
 
+    /// Checks that files with contents can be put where they are to be, before anything stops for them.
+    fn check_files(&self, fields: &[Fields<'_>], names: &HashMap<String, usize>) -> Result<(), Invalid> {
+        for (at, member) in self.members.iter().enumerate().filter(|(_, member)| !member.run.files.is_empty()) {
+            if member.run.engine.is_read_only() {
+                let problem = "its file system is read-only";
+                return Err(Invalid::new(
+                    fields[at].at("files"),
+                    problem,
+                    "files of the hosts, mounted, or no read_only",
+                ));
+            }
+            let mounts = mounts(&self.members, at, names);
+            for (number, file) in member.run.files.iter().enumerate() {
+                if let Some(problem) = file::clash(&file.target, mounts.iter().map(String::as_str)) {
+                    let field = fields[at].at(&format!("files[{number}].target"));
+                    return Err(Invalid::new(field, problem, "a path outside of what is mounted"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Checks what concerns several containers of the unit, and forgets places beside each other.
     fn check_unit(&mut self, fields: &[Fields<'_>]) -> Result<(), Invalid> {
         let mut names = HashMap::new();
@@ -297,11 +319,26 @@ impl Request {
             };
             return Err(Invalid::new(fields[at].at(field), problem, "no circle of volumes_from and network_from"));
         }
+        self.check_files(fields, &names)?;
         for member in &mut self.members {
             member.beside.retain(|name| !names.contains_key(&name.to_lowercase()));
         }
         Ok(())
     }
+}
+
+/// The mounts of a container of the unit, with those that it has from others of it, which are in no circle.
+fn mounts(members: &[Member], at: usize, names: &HashMap<String, usize>) -> Vec<String> {
+    let run = &members[at].run;
+    let mut all: Vec<String> = run.volumes.iter().map(|volume| file::mount_point(volume)).collect();
+    all.extend(run.engine.tmpfs().map(ToOwned::to_owned));
+    for from in &run.volumes_from {
+        let name = from.split(':').next().unwrap_or_default().to_lowercase();
+        if let Some(other) = names.get(&name) {
+            all.extend(mounts(members, *other, names));
+        }
+    }
+    all
 }
 
 /// The first container from which following `within` never ends.

@@ -37,6 +37,8 @@ pub(super) struct Rehearsal {
     pub(super) places: BTreeMap<Text, Placement>,
     /// The images of a unit, each once, and whether it is pulled also when a host has one of this name.
     images: BTreeMap<Text, bool>,
+    /// Why contents of its files cannot be opened here, if so.
+    unopened: Option<String>,
 }
 
 impl Starter {
@@ -147,7 +149,8 @@ impl Starter {
             .collect();
         let answers = self.placer().rehearse(&rehearsed, world.now).unwrap_or_default();
         let images = images_of(requests.iter().flat_map(|(_, request)| &request.members));
-        Rehearsal { places: missing.into_iter().zip(answers).collect(), images }
+        let unopened = requests.first().and_then(|(_, request)| self.unopened(request));
+        Rehearsal { places: missing.into_iter().zip(answers).collect(), images, unopened }
     }
 
     /// The same for units that differ by their index alone, which is one question about many.
@@ -163,12 +166,13 @@ impl Starter {
         let unit = UnitRequest { stack: &stack.name, service, index: &missing[0], id: &id, host: None };
         let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
         let Ok(request) = unit.request(subject).map(|request| Request { count, ..request }) else {
-            return Rehearsal { places: BTreeMap::new(), images: BTreeMap::new() };
+            return Rehearsal { places: BTreeMap::new(), images: BTreeMap::new(), unopened: None };
         };
         let rehearsed = Rehearsed { id: &id, request: &request, gone };
         let answer = self.placer().rehearse(&[rehearsed], world.now).ok().and_then(|mut all| all.pop());
         let images = images_of(request.members.iter());
-        let Some(answer) = answer else { return Rehearsal { places: BTreeMap::new(), images } };
+        let unopened = self.unopened(&request);
+        let Some(answer) = answer else { return Rehearsal { places: BTreeMap::new(), images, unopened } };
         let explained = || failure(answer.unplaced, answer.placements.len(), answer.explanation.as_ref());
         let error = (answer.unplaced > 0).then(|| answer.error.clone().unwrap_or_else(explained));
         let mut units = answer.placements.iter().cloned();
@@ -182,16 +186,20 @@ impl Starter {
             let (dry_run, repeated) = (true, false);
             (index, Placement { id, state, dry_run, repeated, placements: own, unplaced, error, failures, explanation })
         });
-        Rehearsal { places: places.collect(), images }
+        Rehearsal { places: places.collect(), images, unopened }
     }
 
-    /// Brings the images of a service to the hosts where its units are going to be; the error says what is missing.
+    /// Brings the images of a service to the hosts where its units are going to be, if the contents of their files can be opened; the
+    /// error says what is missing.
     pub(super) async fn bring_images(
         self: &Arc<Self>,
         rehearsal: &Rehearsal,
         brought: &RequestCredentials,
         stop: &CancellationToken,
     ) -> Result<(), String> {
+        if let Some(why) = &rehearsal.unopened {
+            return Err(why.clone());
+        }
         let hosts: BTreeSet<Text> = rehearsal
             .places
             .values()

@@ -185,13 +185,14 @@ impl DockerEngine {
         }
     }
 
-    /// Puts the files of an archive into it, below its root; folders that are missing are made.
+    /// Puts the files of an archive into it, below its root; folders that are missing are made, and one that stands where a file is to
+    /// be is an error: an engine would delete it, and what is mounted below.
     ///
     /// # Errors
     ///
     /// What the engine said.
     pub(crate) async fn put(&self, container: &str, archive: Vec<u8>) -> Result<(), EngineError> {
-        let options = UploadToContainerOptionsBuilder::default().path("/").build();
+        let options = UploadToContainerOptionsBuilder::default().path("/").no_overwrite_dir_non_dir("true").build();
         let body = bollard::body_full(archive.into());
         let put = |docker: Docker| async move { docker.upload_to_container(container, Some(options), body).await };
         self.watched(self.ask(START_TIME, put)).await

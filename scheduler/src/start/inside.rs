@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use engine::EngineError;
 use futures_util::future::join_all;
 use model::{Map, Text};
@@ -52,7 +54,11 @@ pub(crate) struct OutputLine {
     host: Text,
     container: Text,
     stream: OutputStream,
+    /// As text, without its end.
     line: String,
+    /// All bytes of it in base64, where they are others than the text and a line feed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line_base64: Option<String>,
 }
 
 /// A line, or nothing after a while, so that the reader sees that the scheduler is there.
@@ -298,10 +304,13 @@ fn units_of(targets: &[Target]) -> BTreeMap<Text, Vec<usize>> {
 }
 
 /// A line that a container wrote, with its name and host.
-fn line_of(target: &Target) -> impl Fn(OutputStream, String) -> Output {
-    move |stream, line| {
+fn line_of(target: &Target) -> impl Fn(OutputStream, &[u8]) -> Output {
+    move |stream, bytes| {
         let (host, container) = (target.host_name.clone(), target.name.clone());
-        Output::Line(OutputLine { host, container, stream, line })
+        let line = String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_owned();
+        let is_whole = bytes.strip_suffix(b"\n") == Some(line.as_bytes());
+        let line_base64 = (!is_whole).then(|| STANDARD.encode(bytes));
+        Output::Line(OutputLine { host, container, stream, line, line_base64 })
     }
 }
 
@@ -315,6 +324,30 @@ mod tests {
 
     use super::*;
     use crate::ledger::stack::StackUnit;
+
+    #[test]
+    fn a_line_that_is_no_text_is_sent_whole_too() {
+        let target = Target {
+            id: "a".into(),
+            unit: 0,
+            is_first: true,
+            asked: Map::default(),
+            name: "web".into(),
+            host: "h".into(),
+            host_name: "h".into(),
+            container: "c".into(),
+        };
+        for (bytes, line, whole) in [
+            (&b"a\tb\n"[..], "a\tb", None),
+            (b"a\r\n", "a", Some(&b"a\r\n"[..])),
+            (b"a", "a", Some(b"a")),
+            (b"a\xff\n", "a\u{fffd}", Some(b"a\xff\n")),
+            (b"\n", "", None),
+        ] {
+            let Output::Line(sent) = line_of(&target)(OutputStream::Stdout, bytes) else { unreachable!() };
+            assert_eq!((&*sent.line, sent.line_base64), (line, whole.map(|bytes| STANDARD.encode(bytes))));
+        }
+    }
 
     #[test]
     fn placements_are_named_by_id_service_and_index() {

@@ -36,6 +36,11 @@ pub(super) fn archive(key: Option<&SecretsKey>, request: &Request, at: usize) ->
     bytes.map(Some).map_err(|error| EngineError::Refused(error.to_string()))
 }
 
+/// Why contents of the containers of a request cannot be opened here; `None` if they can.
+pub(super) fn unopened(key: Option<&SecretsKey>, request: &Request) -> Option<String> {
+    (0..request.members.len()).find_map(|at| archive(key, request, at).err()).map(|error| error.to_string())
+}
+
 /// Adds one file. Its folders are not in the archive: those that are there keep their rights.
 fn add(archive: &mut Builder<Vec<u8>>, file: &PutFile, content: &[u8]) -> std::io::Result<()> {
     let mut header = Header::new_gnu();

@@ -152,6 +152,16 @@ impl EngineSettings {
         SETTINGS.iter().any(|(_, own, _)| *own == field)
     }
 
+    /// Whether nothing can be written into its own layer.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.0.get("ReadonlyRootfs").and_then(JsonValue::as_bool) == Some(true)
+    }
+
+    /// Where memory is mounted.
+    pub(super) fn tmpfs(&self) -> impl Iterator<Item = &str> {
+        self.0.get("Tmpfs").and_then(JsonValue::as_object).into_iter().flat_map(Json::keys).map(String::as_str)
+    }
+
     /// As fields of a `HostConfig`.
     pub(crate) fn as_json(&self) -> JsonValue {
         JsonValue::Object(self.0.clone())

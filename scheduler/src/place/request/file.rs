@@ -76,6 +76,44 @@ impl PutFile {
     }
 }
 
+/// What engines mount into containers themselves.
+const MOUNTED: [&str; 6] = ["/dev", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/proc", "/sys"];
+
+/// Why a file cannot be put at a path of a container with these mounts: a mount would hide it or keep it after the container's end,
+/// and a file in place of a folder would take the folder's mounts with it.
+pub(super) fn clash<'a>(target: &str, mounts: impl Iterator<Item = &'a str>) -> Option<String> {
+    let below = |path: &str, folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    mounts.chain(MOUNTED).find_map(|mount| {
+        let mount = if mount.len() > 1 { mount.trim_end_matches('/') } else { mount };
+        if below(target, mount) {
+            return Some(format!("{target} is in what is mounted at {mount}"));
+        }
+        below(mount, target).then(|| format!("{mount} is mounted below {target}"))
+    })
+}
+
+/// Where a volume such as `/srv/data:/data:ro` appears in the container, with slashes and without the drive, as targets of files are.
+pub(super) fn mount_point(volume: &str) -> String {
+    let mut plain = volume.replace('\\', "/");
+    while let Some(at) = plain.find(":/").filter(|at| is_drive(&plain, *at)) {
+        plain.replace_range(at - 1..=at, "");
+    }
+    let mut fields = plain.split(':');
+    match (fields.next(), fields.next()) {
+        (_, Some(target)) if target.contains('/') => target.to_owned(),
+        (only, _) => only.unwrap_or_default().to_owned(),
+    }
+}
+
+/// Whether the colon at this place ends the letter of a drive.
+fn is_drive(text: &str, colon: usize) -> bool {
+    let before = &text.as_bytes()[..colon];
+    let is_first = matches!(before, [_] | [.., b':' | b'/', _]);
+    is_first && before.last().is_some_and(u8::is_ascii_alphabetic)
+}
+
 /// Whether a path is absolute and leads nowhere else.
 fn is_path(path: &str) -> bool {
     let is_plain = |part: &str| {
@@ -121,5 +159,29 @@ mod tests {
             { "target": "/a", "sealed": "x" }, { "target": "/a", "sealed": "y" }] }))
         .unwrap();
         assert_eq!(Fields::of(&twice).unwrap().files().unwrap_err().field, "files[1].target");
+    }
+
+    #[test]
+    fn a_volume_appears_where_it_says() {
+        for (volume, expected) in [
+            ("/data", "/data"),
+            ("/data:ro", "/data"),
+            ("data:/srv/data:ro", "/srv/data"),
+            ("/a:/b", "/b"),
+            ("C:\\data", "/data"),
+            ("data:C:\\data", "/data"),
+            ("C:\\a:C:\\b\\c:ro", "/b/c"),
+            ("c:/a:c:/b:ro", "/b"),
+        ] {
+            assert_eq!(mount_point(volume), expected, "{volume}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_neither_in_a_mount_nor_above_one() {
+        let clashes = |target: &str| clash(target, ["/srv/data", "/run/"].into_iter()).is_some();
+        let bad = ["/srv/data", "/srv/data/x", "/srv", "/run", "/run/secrets/x", "/dev/shm/x", "/etc", "/etc/hosts"];
+        assert!(bad.iter().all(|target| clashes(target)));
+        assert!(!["/srv/data2", "/srv/d", "/running", "/etc/passwd", "/a"].iter().any(|target| clashes(target)));
     }
 }

@@ -37,7 +37,7 @@ impl DockerEngine {
         &self,
         container: &str,
         (tail, follow): (Option<u32>, bool),
-        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, &[u8]) -> T),
     ) -> Result<(), EngineError> {
         let tail = tail.map_or_else(|| "all".to_owned(), |lines| lines.to_string());
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).follow(follow).tail(&tail).build();
@@ -55,7 +55,7 @@ impl DockerEngine {
         &self,
         container: &str,
         command: &[String],
-        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, &[u8]) -> T),
     ) -> Result<Option<i64>, EngineError> {
         let options = CreateExecOptions {
             attach_stdout: Some(true),
@@ -98,7 +98,7 @@ impl DockerEngine {
         &self,
         output: impl Stream<Item = Result<LogOutput, Error>>,
         silence: Option<Duration>,
-        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, String) -> T),
+        (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, &[u8]) -> T),
     ) -> Result<(), EngineError> {
         tokio::pin!(output);
         let mut begun = [Vec::new(), Vec::new()];
@@ -118,13 +118,13 @@ impl DockerEngine {
             rest.extend_from_slice(&bytes);
             while let Some(end) = end_of_line(rest) {
                 let whole: Vec<u8> = rest.drain(..end).collect();
-                if lines.send(as_line(stream, text_of(&whole))).await.is_err() {
+                if lines.send(as_line(stream, &whole)).await.is_err() {
                     return Ok(());
                 }
             }
         }
         for (rest, stream) in begun.iter().zip([OutputStream::Stdout, OutputStream::Stderr]) {
-            if !rest.is_empty() && lines.send(as_line(stream, text_of(rest))).await.is_err() {
+            if !rest.is_empty() && lines.send(as_line(stream, rest)).await.is_err() {
                 break;
             }
         }
@@ -136,10 +136,6 @@ impl DockerEngine {
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
     end.filter(|end| *end <= LINE_MAX).or_else(|| (bytes.len() >= LINE_MAX).then_some(LINE_MAX))
-}
-
-fn text_of(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim_end_matches(['\n', '\r']).to_owned()
 }
 
 #[cfg(test)]
@@ -154,6 +150,5 @@ mod tests {
         let mut long = vec![b'x'; LINE_MAX + 5];
         long.push(b'\n');
         assert_eq!(end_of_line(&long), Some(LINE_MAX));
-        assert_eq!(text_of(b"a \xff\r\n"), "a \u{fffd}");
     }
 }
