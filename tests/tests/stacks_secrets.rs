@@ -189,6 +189,6 @@ fn a_folder_that_stands_where_a_file_is_to_be_stays() {
     world.file("data.yml", &of("    configs: [{source: c, target: /bin}]\n"));
     let said = world.ends(1, &["up", &file]);
     assert!(said.contains("director"), "{said}");
-    assert_eq!(inside(&world, "cat /srv/data/sub/file; test -d /bin && echo folder"), "precious\nfolder\n");
+    assert_eq!(inside(&world, "cat /srv/data/sub/file; test -d /bin && echo folder").trim(), "precious\nfolder");
     world.ends(0, &["down", "data"]);
 }

@@ -110,7 +110,7 @@ pub(super) fn mount_point(volume: &str) -> String {
 /// Whether the colon at this place ends the letter of a drive.
 fn is_drive(text: &str, colon: usize) -> bool {
     let before = &text.as_bytes()[..colon];
-    let is_first = matches!(before, [_] | [.., b':' | b'/', _]);
+    let is_first = matches!(before, [_] | [.., b':', _]);
     is_first && before.last().is_some_and(u8::is_ascii_alphabetic)
 }
 
