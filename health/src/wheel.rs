@@ -312,7 +312,7 @@ mod tests {
                 let at = wheel.next_due().unwrap();
                 let job = wheel.take_due(at).unwrap();
                 let sample = Sample { at, took: Duration::ZERO, outcome: Outcome::Pass };
-                let spread = 9 + (step * (rank as u32 + 1)) % 3;
+                let spread = 9 + (step * (u32::try_from(rank).unwrap() + 1)) % 3;
                 wheel.finish(&job, sample, at, |period| period * spread / 10);
             }
         }
