@@ -185,17 +185,36 @@ impl World {
             Some(leave(self, &[]).run()).filter(|ended| ended.errors.contains("placed by no scheduler: own"))
         });
         assert!(refused.code == Some(1) && refused.errors.contains("--force-unmanaged"), "{}", refused.errors);
+        assert!(
+            refused.errors.contains("is not known: "),
+            "no scheduler is at the default address: {}",
+            refused.errors
+        );
+        let address = self.address(host);
+        let other = format!("host-{}", 2 - host);
+        let table = |said: &str| {
+            assert!(said.contains("PLACEMENT") && said.contains("STAYS BECAUSE"), "{said}");
+            let moved = said.lines().filter(|line| line.starts_with("shop-web-") && line.contains(&other));
+            assert_eq!(moved.count(), before, "{said}");
+        };
+        let planned = leave(self, &["--force-unmanaged", "--dry-run", "--server", &address]);
+        let planned = planned.run();
+        assert_eq!(planned.code, Some(0), "{planned:?}");
+        table(&planned.errors);
         assert_eq!(there(self, host), before);
         let fewest = std::thread::scope(|scope| {
-            let leaving = leave(self, &["--force-unmanaged"]);
+            let leaving = leave(self, &["--force-unmanaged", "--server", &address]);
             let leaving = scope.spawn(move || leaving.run());
-            let mut fewest = usize::MAX;
+            let (mut fewest, mut is_listed) = (usize::MAX, false);
             while !leaving.is_finished() {
                 fewest = fewest.min(self.running_units().len());
+                is_listed |= self.agent(&["hosts"]).run().output.contains("leaving");
             }
+            assert!(is_listed, "`agent hosts` says that it leaves");
             let left = leaving.join().unwrap();
             assert!(left.code == Some(0) && left.output.contains("has left the cluster"), "{left:?}");
             assert!(left.errors.contains("units of stacks left") && left.errors.contains("stopping own"), "{left:?}");
+            table(&left.errors);
             fewest
         });
         assert_eq!((there(self, host), there(self, 1 - host), fewest), (0, 4, 4));
@@ -465,6 +484,98 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
         assert_eq!(world.answers(host).0, new);
     }
     world.told(0, &["down", "shop"]);
+}
+
+/// How many units the host has that is evacuated: more than are begun before a scheduler is killed.
+const EVACUATED: usize = 10;
+
+/// Both schedulers are on the first host: the second one is off.
+#[test]
+fn what_was_placed_on_a_dead_host_runs_elsewhere_though_a_scheduler_dies_and_its_copies_end_when_it_is_back() {
+    let Some(mut world) = World::new() else { return };
+    world.kill(1);
+    world.launches[1] = world.hosts.scheduler(1, METADATA).in_namespace(&world.hosts.switch.hosts[0]);
+    world.run(1);
+    let both = [0, 1].map(|number| world.address(number));
+    let on_first = |words: &[&str]| world.hosts.switch.on(0, words);
+    let hosts_of = |address: &str| {
+        let hosts: Value =
+            serde_json::from_str(&on_first(&["curl", "-s", &format!("http://{address}/v1/hosts")])).ok()?;
+        Some(hosts["hosts"].as_array()?.iter().filter(|host| host["state"] == "active").count())
+    };
+    let know = |count: usize| {
+        eventually(&format!("schedulers may use {count} hosts"), LIMIT, || {
+            both.iter().all(|address| hosts_of(address) == Some(count)).then_some(())
+        });
+    };
+    know(2);
+    assert_eq!(world.agent(&["cordon", "host-1"]).run().code, Some(0));
+    know(1);
+    std::thread::scope(|scope| {
+        for at in 0..EVACUATED {
+            let (url, on_first) = (format!("http://{}/v1/placements", both[at % 2]), &on_first);
+            let token = world.hosts.folder().join(format!("scheduler-{}/scheduler.token", at % 2));
+            let token = format!("Authorization: Bearer {}", std::fs::read_to_string(token).unwrap().trim());
+            scope.spawn(move || {
+                let request = json!({
+                    "id": format!("job-{at}"), "image": "box", "name": format!("job-{at}"), "start": true,
+                    "command": ["/bin/busybox", "sleep", "3600"],
+                });
+                let curl = ["curl", "-s", "-H", "Content-Type: application/json", "-H", &token];
+                let placed = on_first(&[&curl[..], &["-d", &request.to_string(), &url]].concat());
+                assert!(placed.contains("host-2"), "{placed}");
+            });
+        }
+    });
+    let names: BTreeSet<String> = (0..EVACUATED).map(|at| format!("job-{at}")).collect();
+    assert_eq!(world.hosts.engines[1].names(), names);
+    assert_eq!(world.agent(&["uncordon", "host-1"]).run().code, Some(0));
+
+    // The second host is cut off while its containers run on, and its lease has run out.
+    world.agents[1].take().unwrap().kill();
+    world.hosts.engines[1].hang();
+    let key = json!({ "key": base64("/berth/v1/hosts/host-2/host") });
+    let lease = world.hosts.etcd.ask("kv/range", &key)["kvs"][0]["lease"].clone();
+    world.hosts.etcd.ask("lease/revoke", &json!({ "ID": lease }));
+    let mut first = world.schedulers[0].take().unwrap();
+    let evacuate = |more: &[&str]| {
+        let launch = Launch::bare(Executable::Agent).word("evacuate").word("host-2").flag("--dead");
+        let launch = more.iter().fold(launch, Launch::word).in_namespace(&world.hosts.switch.hosts[0]);
+        launch.with("--server", &both[0]).with("--or-server", &both[1]).run()
+    };
+    let planned = eventually("it is gone", LIMIT, || {
+        Some(evacuate(&["--dry-run"])).filter(|ended| !ended.errors.contains("host host-2 is there"))
+    });
+    let moved = planned.output.lines().filter(|line| line.starts_with("job-") && line.contains("host-1")).count();
+    assert_eq!((planned.code, moved), (Some(0), EVACUATED), "{planned:?}");
+    // Nothing of it moves by itself.
+    std::thread::sleep(Duration::from_secs(if is_long() { 600 } else { 1 }));
+    assert!(world.hosts.engines[0].names().is_empty());
+
+    // The scheduler that was asked is killed in the middle: what was begun is in the ledger, and the other one goes on.
+    let ended = std::thread::scope(|scope| {
+        let evacuating = scope.spawn(|| evacuate(&["--yes-it-is-off"]));
+        eventually("it has begun", LIMIT, || {
+            assert!(!evacuating.is_finished(), "{:?}", evacuate(&["--dry-run"]));
+            (!world.hosts.engines[0].names().is_empty()).then_some(())
+        });
+        first.kill();
+        tell(&format!("killed when {} of {EVACUATED} units were elsewhere", world.hosts.engines[0].names().len()));
+        evacuating.join().unwrap()
+    });
+    assert!(ended.code == Some(0) && ended.errors.contains("which goes on"), "{ended:?}");
+    let running = |host: usize| -> BTreeSet<String> {
+        world.hosts.engines[host].docker(&["ps", "--format", "{{.Names}}"]).lines().map(str::to_owned).collect()
+    };
+    assert_eq!((running(0), world.hosts.engines[0].names()), (names.clone(), names.clone()), "each once");
+
+    // The host is back: what is left there is no other one's, and is removed.
+    world.hosts.engines[1].go_on();
+    assert_eq!(running(1), names);
+    world.start_agent(1);
+    eventually("its copies are gone", LIMIT, || world.hosts.engines[1].names().is_empty().then_some(()));
+    let running = world.hosts.engines[0].docker(&["ps", "--format", "{{.Names}}"]);
+    assert_eq!(running.lines().count(), EVACUATED);
 }
 
 /// The example of a catalog on real engines, with images that stand in for IIS and `MySQL`, which has the part of Windows played by a

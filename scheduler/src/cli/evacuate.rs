@@ -227,8 +227,10 @@ async fn runs(client: &Client, unit: &Value, host: &Value) -> Result<bool, Failu
     let names = list(&unit["containers"]);
     let elsewhere = list(&answer["placements"]).iter().filter(|placed| placed["host"]["uuid"] != *host);
     let containers = elsewhere.flat_map(|placed| list(&placed["containers"]));
-    let started = containers.filter(|one| names.contains(&one["name"]) && one["state"] == "started");
-    Ok(started.count() == names.len())
+    // Once the cluster shows a container, it is settled.
+    let is_running = |one: &&Value| matches!(one["state"].as_str(), Some("started" | "settled"));
+    let running = containers.filter(|one| names.contains(&one["name"])).filter(is_running);
+    Ok(running.count() == names.len())
 }
 
 /// The plan for people.
