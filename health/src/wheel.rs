@@ -42,7 +42,7 @@ impl Check {
         }
     }
 
-    /// The first moment from `from` on at which this checker is to ask; `origin` is the time of day at the wheel's zero.
+    /// The first moment from `from` on at which this checker is to ask; `origin` is the wheel's zero since 1970 (UTC).
     fn next_slot(&self, origin: Duration, from: Duration) -> Duration {
         let period = self.period();
         let whole = period.as_nanos().max(1);
@@ -109,8 +109,8 @@ impl Job {
 /// All checks of one process. Times are those since any fixed moment.
 #[derive(Debug, Default)]
 pub struct Wheel {
-    /// The time of day at that moment. Checkers on other hosts count from the same midnight, so that they stay a third of an interval
-    /// apart: what fails is then noticed by most of them after the same time, whenever it fails.
+    /// The time since 1970 (UTC) at that moment, from which checkers on other hosts count too, so that they stay a third of an interval
+    /// apart: most of them then notice a failure after the same time, whenever it happens.
     origin: Duration,
     checks: HashMap<Text, Check>,
     due: BTreeSet<(Duration, Text)>,
@@ -118,7 +118,7 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// One whose times are counted from `origin`, which is a time since 1970 (UTC).
+    /// One whose zero is `origin`, a time since 1970 (UTC).
     pub fn starting_at(origin: Duration) -> Self {
         Self { origin, ..Self::default() }
     }

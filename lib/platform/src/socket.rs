@@ -98,7 +98,7 @@ where
     SockRef::from(stream).send_with_flags(bytes, system::SEND_LAST)
 }
 
-/// A socket for a connection that only shows whether somebody answers at `address`; it is reset when it is closed.
+/// A socket for a connection that only shows whether a server answers at `address`; it is reset when it is closed.
 ///
 /// On Linux the packet that ends the handshake waits for the first data. So it is not sent at all if there are none, and the
 /// application does not see the connection.
@@ -458,6 +458,7 @@ mod tests {
 
     #[tokio::test]
     async fn probe_connects_and_is_reset_before_it_is_seen() {
+        use std::io::Read;
         let listener = tcp_listener(loopback()).unwrap();
         let address = listener.local_addr().unwrap();
         drop(probe_socket(address).unwrap().connect(address).await.unwrap());
@@ -470,7 +471,7 @@ mod tests {
         let (mut accepted, _) = listener.accept().unwrap();
         drop(stream);
         accepted.set_nonblocking(false).unwrap();
-        let error = std::io::Read::read_to_end(&mut accepted, &mut Vec::new()).unwrap_err();
+        let error = accepted.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         drop(listener);
         let error = probe_socket(address).unwrap().connect(address).await.unwrap_err();

@@ -327,16 +327,20 @@ impl Request {
     }
 }
 
-/// The mounts of a container of the unit, with those that it has from others of it, which are in no circle.
+/// The mounts of a container of the unit, with those that it has from others of it.
 fn mounts(members: &[Member], at: usize, names: &HashMap<String, usize>) -> Vec<String> {
-    let run = &members[at].run;
-    let mut all: Vec<String> = run.volumes.iter().map(|volume| file::mount_point(volume)).collect();
-    all.extend(run.engine.tmpfs().map(ToOwned::to_owned));
-    for from in &run.volumes_from {
-        let name = from.split(':').next().unwrap_or_default().to_lowercase();
-        if let Some(other) = names.get(&name) {
-            all.extend(mounts(members, *other, names));
+    let (mut all, mut from) = (Vec::new(), vec![at]);
+    // Each once, though several may be reached on many ways.
+    let mut next = 0;
+    while let Some(at) = from.get(next).copied() {
+        let run = &members[at].run;
+        all.extend(run.volumes.iter().map(|volume| volume::mount_point(volume)));
+        all.extend(run.engine.tmpfs().map(ToOwned::to_owned));
+        for name in &run.volumes_from {
+            let name = name.split(':').next().unwrap_or_default().to_lowercase();
+            from.extend(names.get(&name).filter(|other| !from.contains(other)).copied());
         }
+        next += 1;
     }
     all
 }

@@ -2,6 +2,7 @@
 //!
 //! A request does not know its host yet. Where the two systems read a volume differently, both readings count.
 
+use crate::place::request::volume::{drive_length, fields};
 use crate::policy::host_path::HostPath;
 
 /// What is mounted.
@@ -37,7 +38,7 @@ pub(super) fn sources(volume: &str) -> Vec<Source> {
     let linux: Vec<&str> = volume.split(':').collect();
     let readings = [
         reading(&linux, |target| target.starts_with('/')),
-        reading(&windows_fields(volume), |target| {
+        reading(&fields(volume), |target| {
             drive_length(target).is_some() || target.starts_with("\\\\") || target.starts_with("//")
         }),
     ];
@@ -59,27 +60,6 @@ fn reading(fields: &[&str], is_target: impl Fn(&str) -> bool) -> Option<Vec<Sour
         [source, target] | [source, target, _] if is_target(target) => Some(vec![source_of(source)]),
         _ => None,
     }
-}
-
-/// The fields of a volume where the colon of a drive separates nothing.
-fn windows_fields(volume: &str) -> Vec<&str> {
-    let (mut fields, mut rest) = (Vec::new(), volume);
-    loop {
-        let skipped = drive_length(rest).unwrap_or(0);
-        let Some(at) = rest[skipped..].find(':') else {
-            fields.push(rest);
-            return fields;
-        };
-        fields.push(&rest[..skipped + at]);
-        rest = &rest[skipped + at + 1..];
-    }
-}
-
-/// The length of a drive and its separator at the beginning, behind `\\?\` too.
-fn drive_length(text: &str) -> Option<usize> {
-    let skipped = if text.starts_with("\\\\?\\") || text.starts_with("//?/") { 4 } else { 0 };
-    let bytes = text.as_bytes().get(skipped..skipped + 3)?;
-    (bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && matches!(bytes[2], b'/' | b'\\')).then_some(skipped + 3)
 }
 
 fn source_of(source: &str) -> Source {

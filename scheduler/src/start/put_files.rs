@@ -19,26 +19,32 @@ pub(super) fn archive(key: Option<&SecretsKey>, request: &Request, at: usize) ->
     if files.is_empty() {
         return Ok(None);
     }
-    let why = "this scheduler has no --secrets-key: start it with that of the scheduler which took the stack";
-    let key = key.ok_or_else(|| EngineError::Refused(why.to_owned()))?;
-    let stack = request.stack.as_deref().unwrap_or_default();
     let mut archive = Builder::new(Vec::new());
     for file in files {
-        let content = file.sealed.as_ref().and_then(|sealed| key.open(stack, sealed)).ok_or_else(|| {
-            let target = &file.target;
-            EngineError::Refused(format!(
-                "the contents of {target} were sealed with another --secrets-key: bring up the stack again"
-            ))
-        })?;
+        let content = open(key, request, file)?;
         add(&mut archive, file, &content).map_err(|error| EngineError::Refused(format!("{}: {error}", file.target)))?;
     }
     let bytes = archive.into_inner();
     bytes.map(Some).map_err(|error| EngineError::Refused(error.to_string()))
 }
 
-/// Why contents of the containers of a request cannot be opened here; `None` if they can.
+/// Why contents of files of a request cannot be opened here; `None` if they can.
 pub(super) fn unopened(key: Option<&SecretsKey>, request: &Request) -> Option<String> {
-    (0..request.members.len()).find_map(|at| archive(key, request, at).err()).map(|error| error.to_string())
+    let mut files = request.members.iter().flat_map(|member| &member.run.files);
+    files.find_map(|file| open(key, request, file).err()).map(|error| error.to_string())
+}
+
+/// The contents of a file.
+fn open(key: Option<&SecretsKey>, request: &Request, file: &PutFile) -> Result<Vec<u8>, EngineError> {
+    let why = "this scheduler has no --secrets-key: start it with that of the scheduler which took the stack";
+    let key = key.ok_or_else(|| EngineError::Refused(why.to_owned()))?;
+    let stack = request.stack.as_deref().unwrap_or_default();
+    file.sealed.as_ref().and_then(|sealed| key.open(stack, sealed)).ok_or_else(|| {
+        let target = &file.target;
+        EngineError::Refused(format!(
+            "the contents of {target} were sealed with another --secrets-key: bring up the stack again"
+        ))
+    })
 }
 
 /// Adds one file. Its folders are not in the archive: those that are there keep their rights.

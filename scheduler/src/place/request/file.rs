@@ -94,26 +94,6 @@ pub(super) fn clash<'a>(target: &str, mounts: impl Iterator<Item = &'a str>) -> 
     })
 }
 
-/// Where a volume such as `/srv/data:/data:ro` appears in the container, with slashes and without the drive, as targets of files are.
-pub(super) fn mount_point(volume: &str) -> String {
-    let mut plain = volume.replace('\\', "/");
-    while let Some(at) = plain.find(":/").filter(|at| is_drive(&plain, *at)) {
-        plain.replace_range(at - 1..=at, "");
-    }
-    let mut fields = plain.split(':');
-    match (fields.next(), fields.next()) {
-        (_, Some(target)) if target.contains('/') => target.to_owned(),
-        (only, _) => only.unwrap_or_default().to_owned(),
-    }
-}
-
-/// Whether the colon at this place ends the letter of a drive.
-fn is_drive(text: &str, colon: usize) -> bool {
-    let before = &text.as_bytes()[..colon];
-    let is_first = matches!(before, [_] | [.., b':', _]);
-    is_first && before.last().is_some_and(u8::is_ascii_alphabetic)
-}
-
 /// Whether a path is absolute and leads nowhere else.
 fn is_path(path: &str) -> bool {
     let is_plain = |part: &str| {
@@ -159,22 +139,6 @@ mod tests {
             { "target": "/a", "sealed": "x" }, { "target": "/a", "sealed": "y" }] }))
         .unwrap();
         assert_eq!(Fields::of(&twice).unwrap().files().unwrap_err().field, "files[1].target");
-    }
-
-    #[test]
-    fn a_volume_appears_where_it_says() {
-        for (volume, expected) in [
-            ("/data", "/data"),
-            ("/data:ro", "/data"),
-            ("data:/srv/data:ro", "/srv/data"),
-            ("/a:/b", "/b"),
-            ("C:\\data", "/data"),
-            ("data:C:\\data", "/data"),
-            ("C:\\a:C:\\b\\c:ro", "/b/c"),
-            ("c:/a:c:/b:ro", "/b"),
-        ] {
-            assert_eq!(mount_point(volume), expected, "{volume}");
-        }
     }
 
     #[test]

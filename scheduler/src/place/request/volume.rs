@@ -1,4 +1,4 @@
-//! Volumes with names among what a request mounts. ◇
+//! What a request mounts: volumes with names, and where each appears. ◇
 
 /// Shortest name that engines take for a volume; one letter is a drive.
 const NAME_MIN: usize = 2;
@@ -8,6 +8,38 @@ pub(crate) fn named_volume(mount: &str) -> Option<&str> {
     // Folders begin with a slash or a drive, and a path alone is a volume without a name.
     let (name, target) = mount.split_once(':')?;
     (name.len() >= NAME_MIN && !name.starts_with(['/', '\\']) && !target.is_empty()).then_some(name)
+}
+
+/// Where a volume such as `/srv/data:/data:ro` appears in the container, with slashes and without the drive, as targets of files are.
+pub(super) fn mount_point(volume: &str) -> String {
+    let target = match fields(volume)[..] {
+        [_, target, ..] if target.contains(['/', '\\']) => target,
+        [only, ..] => only,
+        [] => "",
+    };
+    let drive = drive_length(target).map_or(0, |length| length - 1);
+    target[drive..].replace('\\', "/")
+}
+
+/// The fields of a volume where the colon of a drive separates nothing.
+pub(crate) fn fields(volume: &str) -> Vec<&str> {
+    let (mut fields, mut rest) = (Vec::new(), volume);
+    loop {
+        let skipped = drive_length(rest).unwrap_or(0);
+        let Some(at) = rest[skipped..].find(':') else {
+            fields.push(rest);
+            return fields;
+        };
+        fields.push(&rest[..skipped + at]);
+        rest = &rest[skipped + at + 1..];
+    }
+}
+
+/// The length of a drive and its separator at the beginning, behind `\\?\` too.
+pub(crate) fn drive_length(text: &str) -> Option<usize> {
+    let skipped = if text.starts_with("\\\\?\\") || text.starts_with("//?/") { 4 } else { 0 };
+    let bytes = text.as_bytes().get(skipped..skipped + 3)?;
+    (bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && matches!(bytes[2], b'/' | b'\\')).then_some(skipped + 3)
 }
 
 #[cfg(test)]
@@ -30,6 +62,22 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(named_volume(mount), name, "{mount}");
+        }
+    }
+
+    #[test]
+    fn a_volume_appears_where_it_says() {
+        for (volume, expected) in [
+            ("/data", "/data"),
+            ("/data:ro", "/data"),
+            ("data:/srv/data:ro", "/srv/data"),
+            ("/a:/b", "/b"),
+            ("C:\\data", "/data"),
+            ("data:C:\\data", "/data"),
+            ("C:\\a:C:\\b\\c:ro", "/b/c"),
+            ("c:/a:c:/b:ro", "/b"),
+        ] {
+            assert_eq!(mount_point(volume), expected, "{volume}");
         }
     }
 }
