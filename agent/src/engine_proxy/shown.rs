@@ -144,6 +144,7 @@ const INFO: Shape = Fields(&[
     ("ID", Whole),
     ("Name", Whole),
     ("SystemTime", Whole),
+    ("DockerRootDir", Whole),
     ("Swarm", Fields(&[("NodeAddr", Whole)])),
     ("Labels", Whole),
     ("OSType", Whole),

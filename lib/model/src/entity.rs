@@ -494,6 +494,9 @@ impl Host {
 /// predecessor's word.
 pub const INTENDED: &str = "intended_state";
 
+/// Begins the `agent_state` of a host whose engine's disk is nearly full.
+pub const LOW_ON_DISK: &str = "low on disk";
+
 /// The text of a field.
 fn text(value: Option<&Value>) -> Option<Text> {
     value?.as_text().cloned()

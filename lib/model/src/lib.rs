@@ -39,7 +39,7 @@ pub use change_line::ChangeLine;
 pub use client::{CLIENT_KNOWN_WITHIN, ClientRule, counted_as};
 pub use defect::{Defect, Effect, Position};
 pub use delta::Delta;
-pub use entity::{Container, Entity, Host, INTENDED, Network, Service, Stack, engine_uuid};
+pub use entity::{Container, Entity, Host, INTENDED, LOW_ON_DISK, Network, Service, Stack, engine_uuid};
 pub use fingerprint::Fingerprint;
 pub use hex::{hex, unhex};
 pub use name_hash::name_hash;

@@ -10,6 +10,7 @@ pub mod address;
 pub mod batch;
 pub mod cloud;
 pub mod console;
+pub mod disk;
 pub mod engine;
 pub mod executable;
 pub mod family;

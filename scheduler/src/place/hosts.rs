@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 
-use model::{Entity, Host, Map, Table, Text, Value};
+use model::{Entity, Host, LOW_ON_DISK, Map, Table, Text, Value};
 
 use crate::place::bits::Bits;
 use crate::place::constraint::Attribute;
@@ -309,6 +309,8 @@ fn refusal(host: &Host) -> Option<String> {
     let agent = host.fields().text("agent_state").map_or("", |state| state);
     if !matches!(state, "" | "active" | "updating-active") {
         Some(format!("host is {state}"))
+    } else if agent.starts_with(LOW_ON_DISK) {
+        Some(format!("host is {agent}"))
     } else if !matches!(agent, "" | "active" | "updating-active") {
         Some(format!("host's agent is {agent}"))
     } else {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,9 @@ use std::time::Duration;
 use bollard::models::SystemInfo;
 use engine::{Certificates, Endpoint, EngineError};
 use futures_util::StreamExt;
-use model::{Defect, Text};
+use futures_util::future::OptionFuture;
+use model::{Defect, Text, Value};
+use platform::disk::DiskRoom;
 use source::backoff::Backoff;
 use source::follow::ReloadRequests;
 use source::{Readiness, Revision, StateDir, Store};
@@ -24,6 +27,7 @@ use tracing::{debug, info, warn};
 
 use super::baked::Images;
 use super::client::EngineClient;
+use super::disk;
 use super::facts::Facts;
 use super::hints::Hint;
 use super::host::Host;
@@ -43,6 +47,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// How often it is looked whether files with labels changed: a few small files, and only a person waits for it.
 const LABELS_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often the room on the engine's disk is measured: that is one call of the system, and a disk is full within minutes.
+const DISK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Most defects that are logged at a time; the document has them all.
 const REPORTS_MAX: usize = 50;
@@ -73,6 +80,7 @@ pub fn follow(
         certificates,
         options: host,
         labels: LabelFiles::default(),
+        low_disk: None,
         documents,
         stored,
         readiness,
@@ -104,6 +112,8 @@ struct Following {
     options: HostOptions,
     /// What the files with labels said last.
     labels: LabelFiles,
+    /// What is said of its disk, if that is nearly full.
+    low_disk: Option<Text>,
     documents: Arc<Store<HostDocument>>,
     /// Where the document of before is, until it is known whether the engine answers.
     stored: Option<StateDir>,
@@ -180,6 +190,9 @@ impl Following {
         self.read_all(&mut session);
         self.see_host(&info);
         let mut next_labels = Instant::now() + LABELS_INTERVAL;
+        // Only of an engine on this machine we see the disk, and not even that from within a container.
+        let folder = info.docker_root_dir.filter(|folder| !folder.is_empty() && self.endpoint.is_local());
+        let (mut next_disk, mut measured) = (Instant::now(), None);
         loop {
             session.ask(&self.images);
             let (due, ignored) = (session.publication(), self.view.stopping.next());
@@ -212,8 +225,22 @@ impl Following {
                     }
                     next_labels = Instant::now() + LABELS_INTERVAL;
                 }
+                () = sleep_until(next_disk), if folder.is_some() && measured.is_none() => {
+                    // One that does not answer is waited for here, and by nothing else.
+                    let path = PathBuf::from(folder.as_deref().unwrap_or_default());
+                    measured = Some(tokio::task::spawn_blocking(move || DiskRoom::of(&path)));
+                    next_disk = Instant::now() + DISK_INTERVAL;
+                }
+                Some(room) = OptionFuture::from(measured.as_mut()) => {
+                    measured = None;
+                    let room = room.ok().and_then(Result::ok);
+                    if self.see_disk(folder.as_deref().unwrap_or_default(), room) {
+                        session.host();
+                    }
+                }
                 reply = next_request(requests) => {
                     self.replies.push(reply);
+                    next_disk = Instant::now();
                     self.read_labels().await;
                     self.read_all(&mut session);
                 }
@@ -354,9 +381,24 @@ impl Following {
         options.labels.extend(self.labels.labels.iter().cloned());
         let mut host = Host::of(info, &options, address);
         host.defects.extend(self.labels.defects.iter().cloned());
+        let low_disk = self.low_disk.clone().map(|why| ("agent_state".into(), Value::Text(why)));
+        host.fields = host.fields.with(low_disk);
         let host = Some(host);
         let changed = host != self.view.host;
         self.view.host = host;
+        changed
+    }
+
+    /// Learns the room on the disk of the engine, if it is known; returns whether the host says something else of it than before.
+    fn see_disk(&mut self, folder: &str, room: Option<DiskRoom>) -> bool {
+        let low = room.and_then(|room| disk::low(folder, (room.free, room.total), self.low_disk.is_some()));
+        let changed = low != self.low_disk;
+        match &low {
+            Some(why) if changed => warn!("{why}: schedulers place nothing here"),
+            None if changed => info!(folder, "the disk has room again"),
+            _ => {}
+        }
+        self.low_disk = low;
         changed
     }
 

@@ -2,6 +2,7 @@
 
 mod baked;
 mod client;
+mod disk;
 mod facts;
 mod follow;
 pub mod fuzzing;

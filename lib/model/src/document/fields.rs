@@ -121,7 +121,11 @@ pub const HOST: &[Field] = &[
     ),
     field("labels", Shape::Labels, "Labels, for example for placement rules."),
     field("state", Shape::Text, "Default: `active`. A host in any other state gets no containers."),
-    field("agent_state", Shape::Text, "State of its agent, if not `active`."),
+    field(
+        "agent_state",
+        Shape::Text,
+        "State of its agent, if not `active`; a host in any other one gets no containers.",
+    ),
     field(
         "health_checks",
         Shape::Word(&["made", "suspect"]),

@@ -1,6 +1,6 @@
 //! A reason: why a check refuses a host, in words, and what would have to change.
 
-use model::Text;
+use model::{LOW_ON_DISK, Text};
 
 use crate::place::constraint::Subject;
 use crate::place::filter::amount::{PoolNeed, amount_words, pool_words};
@@ -57,7 +57,7 @@ impl Check {
     fn reason(&self, room: &Room<'_>, host: u32) -> Reason {
         let facts = room.inventory.hosts().facts(host);
         match self {
-            Self::Eligible => Reason::plain(facts.refusal.clone().unwrap_or_default(), "hosts that are active".into()),
+            Self::Eligible => not_eligible(facts.refusal.clone().unwrap_or_default()),
             Self::Requested { host: None, word } => {
                 Reason::plain(format!("there is no host {word}"), existing(room.inventory.hosts()))
             }
@@ -160,6 +160,16 @@ fn existing(hosts: &HostTable) -> String {
     }
 }
 
+fn not_eligible(why: String) -> Reason {
+    if !why.contains(LOW_ON_DISK) {
+        return Reason::plain(why, "hosts that are active".into());
+    }
+    // Folders differ from host to host.
+    let group = format!("host is {LOW_ON_DISK}");
+    let change = "room on the disk of its engine: `scheduler images prune`, or files that go".to_owned();
+    Reason { group, detail: why, change: Remedy::Words(change) }
+}
+
 fn said_of(hosts: &[(u32, String)], host: u32) -> String {
     hosts.iter().find(|(one, _)| *one == host).map(|(_, why)| why.clone()).unwrap_or_default()
 }
@@ -240,4 +250,24 @@ fn describe_system(facts: &Facts) -> String {
     let architecture = system.architecture.as_ref().map(|word| format!("/{word}")).unwrap_or_default();
     let hyperv = if system.hyperv { " with Hyper-V" } else { "" };
     format!("{}{build}{architecture}{hyperv}", system.os)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_without_room_on_their_disks_have_one_reason_and_another_remedy() {
+        let reason = not_eligible("host is low on disk: /srv has to have 5.0 GiB free".into());
+        assert_eq!(
+            (&*reason.group, &*reason.detail),
+            ("host is low on disk", "host is low on disk: /srv has to have 5.0 GiB free")
+        );
+        assert!(
+            matches!(&reason.change, Remedy::Words(words) if words.contains("scheduler images prune")),
+            "{reason:?}"
+        );
+        let other = not_eligible("host is inactive".into());
+        assert_eq!(other.change, Remedy::Words("hosts that are active".into()));
+    }
 }
