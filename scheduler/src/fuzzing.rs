@@ -182,6 +182,7 @@ pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, St
     let variable = |name: &str| (!name.len().is_multiple_of(3)).then(|| name.to_lowercase());
     let reading = Reading {
         stack: "shop",
+        is_stack_given: false,
         variable: &variable,
         unset_is_empty: true,
         for_stack: true,

@@ -340,6 +340,10 @@ impl Part<'_> {
             }
         }
         self.check_settings(&member.run.engine, &field("engine"))?;
+        for options in &member.run.volume_options {
+            let field = field(&format!("volume_options.{}", options.volume));
+            self.check_privileges(options.privileges(), &field)?;
+        }
         let joined = |name: &str| names.iter().any(|own| own.eq_ignore_ascii_case(name));
         match &member.run.network {
             Some(network) => self.check_network(network, &field("network"))?,
@@ -366,8 +370,12 @@ impl Part<'_> {
 
     /// Which settings reach into the host, [`EngineSettings::privileges`] says.
     fn check_settings(&self, settings: &EngineSettings, field: &str) -> Result<(), Denial> {
+        self.check_privileges(settings.privileges().into_iter(), field)
+    }
+
+    fn check_privileges(&self, mut all: impl Iterator<Item = String>, field: &str) -> Result<(), Denial> {
         let denied = |name: &String| !self.rules.privileges.iter().any(|pattern| pattern.fits(name));
-        match settings.privileges().into_iter().find(denied) {
+        match all.find(denied) {
             None => Ok(()),
             Some(name) => Err(self.denial("privileges", field, name.clone(), Some(name))),
         }

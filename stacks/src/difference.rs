@@ -72,7 +72,7 @@ fn json(value: &impl Serialize) -> String {
 }
 
 /// Fields that hold passwords: that they change is said, not what they are.
-const HIDDEN: [&str; 2] = ["environment", "files"];
+const HIDDEN: [&str; 3] = ["environment", "files", "volume_options"];
 
 /// The same with dots for what such fields hold.
 fn without_hidden(value: &Value) -> Value {
@@ -121,12 +121,16 @@ mod tests {
         let with = |secret: &str| {
             service(serde_json::json!({
                 "service": "a", "environment": { "P": secret }, "files": [{ "target": "/a", "sealed": secret }],
+                "volume_options": { "data": { "o": secret } },
                 "sidekicks": [{ "name": "s", "image": secret.len(), "environment": [secret],
                                 "files": [{ "sealed": secret }] }],
             }))
         };
         let found = json(&differences(&[with("geheim")], &[with("verborgen")]));
-        assert!(["environment.P", "files", "sidekicks"].iter().all(|field| found.contains(field)), "{found}");
+        assert!(
+            ["environment.P", "files", "sidekicks", "volume_options.data.o"].iter().all(|field| found.contains(field)),
+            "{found}"
+        );
         assert!(!found.contains("geheim") && !found.contains("verborgen"), "{found}");
     }
 }

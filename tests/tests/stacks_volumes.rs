@@ -24,7 +24,22 @@ services:
 volumes: {data: {}, each: {per_container: true}, theirs: {external: true}, before: {}}
 ";
 
-const POLICY: &str = "default: {volumes: [data, 'shop-*', theirs, before]}\n";
+const POLICY: &str = "default:
+  volumes: [data, 'shop-*', theirs, before]
+  privileges: [volume_options=type=tmpfs, volume_options=device=tmpfs, volume_options=o]
+";
+
+/// A stack with a volume that has options, and a service that is started later.
+const MEMORY: &str = "name: memory
+services:
+  db: &service
+    image: box
+    command: [/bin/busybox, sh, -c, 'trap exit TERM; sleep 1000 & wait']
+    volumes: ['shop-memory:/memory']
+    deploy: {update_config: {monitor: 1s}}
+  later: {<<: *service, volumes: [], scale: 2, start_on_create: false}
+volumes: {shop-memory: {driver_opts: {type: tmpfs, device: tmpfs, o: size=64k}}}
+";
 
 #[test]
 fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
@@ -130,4 +145,29 @@ fn volumes_stay_that_the_policy_does_not_give_and_those_of_a_host_that_is_away()
         (world.running("shop") == 0 && world.volumes().iter().all(|(_, name)| name == "theirs")).then_some(())
     });
     eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
+    volumes_have_the_options_of_the_file_and_services_wait_for_their_start(&mut world);
+}
+
+fn volumes_have_the_options_of_the_file_and_services_wait_for_their_start(world: &mut Stacked) {
+    let folder = world.file("memory.yml", &MEMORY.replace("device: tmpfs", "device: /etc"));
+    let denied = world.ends(1, &["up", &folder]);
+    assert!(denied.contains("volume_options.shop-memory") && denied.contains("privileges"), "{denied}");
+    let file = world.file("memory.yml", MEMORY);
+    let said = world.ends(0, &["up", &file]);
+    assert!(said.contains("`scheduler scale memory/later=2` does"), "{said}");
+    assert_eq!(world.running("memory"), 1);
+    let (host, _) = world.volumes().into_iter().find(|(_, name)| name == "shop-memory").expect("a host has it");
+    let engine = &world.hosts.engines[host];
+    let name = engine.docker(&["ps", "--quiet", "--filter", "label=io.berth.unit=db/1"]);
+    let room = engine.docker(&["exec", name.trim(), "/bin/busybox", "df", "-k", "/memory"]);
+    assert!(room.lines().any(|line| line.starts_with("tmpfs") && line.contains(" 64 ")), "{room}");
+    world.ends(0, &["scale", "memory/later=1"]);
+    world.ends(0, &["up", &file]);
+    assert_eq!(world.running("memory"), 2, "what was started stays so");
+
+    // What is there has its options for good, and nothing is written beside it.
+    let other = world.file("memory.yml", &MEMORY.replace("64k", "128k"));
+    let said = world.ends(1, &["up", &other]);
+    assert!(said.contains("other options than driver_opts"), "{said}");
+    world.ends(0, &["down", "memory", "--volumes"]);
 }

@@ -31,7 +31,7 @@ mod volumes;
 
 use std::cell::RefCell;
 
-use model::{Map, Text, Value};
+use model::{Map, Text, Value, scalar};
 
 use crate::cli::compose::depends_on::Condition;
 use crate::cli::compose::files::Files;
@@ -49,6 +49,8 @@ const DOCUMENTS_MAX: usize = 10_000;
 pub(crate) struct Reading<'a> {
     /// The stack of a compose file that names none.
     pub(crate) stack: &'a str,
+    /// Whether it is that of every compose file, also of one that names another.
+    pub(crate) is_stack_given: bool,
     /// The value of a variable.
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
     /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
@@ -71,6 +73,7 @@ impl Reading<'_> {
     fn of_tests() -> Self {
         Self {
             stack: "shop",
+            is_stack_given: false,
             variable: &|_| None,
             unset_is_empty: true,
             for_stack: true,
@@ -109,10 +112,10 @@ pub(crate) fn requests(
         let within = |error: Invalid| if documents.len() == 1 { error } else { below(&format!("[{at}]"), error) };
         match document {
             Value::Map(map) if is_compose(document) => {
-                let map = &without_version(map);
-                let top = if is_whole(map) { "services." } else { "" };
+                let top = if is_whole(map) || is_bare(map) { "services." } else { "" };
+                let map = &if top.is_empty() { without_version(map) } else { map.clone() };
                 let compose = Compose {
-                    stack: name(map, reading.stack),
+                    stack: name(map, reading),
                     top,
                     variable: reading.variable,
                     unset_is_empty: reading.unset_is_empty,
@@ -157,10 +160,12 @@ pub(crate) fn requests(
 /// Fields of a service of a stack that no request has; the scheduler checks them.
 const OF_STACKS: [&str; 5] = ["dead_after", "depends_on", "job", "rollback", "update"];
 
-/// Checks a request, or a service of a stack.
+/// Checks a request, or a service of a stack, of which there may be no unit.
 fn checked(request: &Value, for_stack: bool) -> Result<(), Invalid> {
     let plain = request.as_map().filter(|_| for_stack).map(|map| {
-        let plain = map.iter().filter(|(key, _)| !OF_STACKS.contains(&&**key)).cloned();
+        let is_of_stack =
+            |key: &str, value: &Value| OF_STACKS.contains(&key) || key == "count" && value.as_int() == Some(0);
+        let plain = map.iter().filter(|(key, value)| !is_of_stack(key, value)).cloned();
         Value::from(Map::new(plain.collect()))
     });
     Request::parse(plain.as_ref().unwrap_or(request)).map(drop)
@@ -174,7 +179,35 @@ pub(crate) fn is_compose(document: &Value) -> bool {
     let is_alike = |(key, value): &(Text, Value)| {
         value.is_null() || value.as_map().is_some() || &**key == "version" || key.starts_with("x-")
     };
-    document.as_map().is_some_and(|map| is_whole(map) || (map.iter().any(is_service) && map.iter().all(is_alike)))
+    let is_old = |map: &Map| map.iter().any(is_service) && map.iter().all(is_alike);
+    document.as_map().is_some_and(|map| is_whole(map) || is_bare(map) || is_old(map))
+}
+
+/// Whether a document has what stands beside the services of a compose file, and no services.
+fn is_bare(map: &Map) -> bool {
+    let beside = [&OF_FILES[..], &OF_CATALOG].concat();
+    let is_known = |(key, value): &(Text, Value)| match &**key {
+        "catalog" => is_catalog(key, value),
+        key => beside.contains(&key) || key.starts_with("x-"),
+    };
+    let is_of_compose = |(key, _): &(Text, Value)| OF_COMPOSE.contains(&&**key);
+    map.iter().all(is_known) && map.iter().any(is_of_compose)
+}
+
+/// What stands at the top of a compose file, besides what a catalog reads.
+const OF_FILES: [&str; 7] = ["configs", "name", "networks", "secrets", "services", "version", "volumes"];
+
+/// What a catalog reads.
+const OF_CATALOG: [&str; 2] = [".catalog", "catalog"];
+
+/// Keys of these that no request has.
+const OF_COMPOSE: [&str; 5] = [".catalog", "catalog", "configs", "secrets", "version"];
+
+/// Whether an entry at the top of a file of version 1 is what a catalog reads: a service may be called `catalog`.
+fn is_catalog(key: &str, value: &Value) -> bool {
+    let is_service =
+        || ["image", "build", "extends"].iter().any(|key| value.as_map().is_some_and(|map| map.get(key).is_some()));
+    key == ".catalog" || key == "catalog" && !is_service()
 }
 
 /// Whether a compose file says more than services, so that these stand below a key of their own.
@@ -216,6 +249,7 @@ fn as_in_compose(field: String) -> String {
     };
     let rest = match &*rest {
         "limits.memory" => "mem_limit".to_owned(),
+        "start_after" => "depends_on".to_owned(),
         "limits.milli_cpu" => "cpus".to_owned(),
         "resources.memory" => "mem_reservation".to_owned(),
         other => other.strip_prefix("engine.").unwrap_or(other).to_owned(),
@@ -250,8 +284,18 @@ pub(crate) fn divide(text: &str) -> Vec<&str> {
     documents
 }
 
-fn name(map: &Map, stack: &str) -> String {
-    map.text("name").map_or_else(|| stack.to_owned(), ToString::to_string)
+/// What a plain scalar of a compose file is: as in the core schema of YAML 1.2, but for digits behind a zero, which are text.
+///
+/// To YAML 1.1 they are octal, to YAML 1.2 they are not, and most of them are a password, a number of a telephone or a mode, of
+/// which every digit counts.
+pub(crate) fn plain_scalar(text: &str) -> Value {
+    let is_long = text.len() > 1 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_long { Value::text(text) } else { scalar::core(text) }
+}
+
+fn name(map: &Map, reading: &Reading<'_>) -> String {
+    let own = map.text("name").filter(|_| !reading.is_stack_given);
+    own.map_or_else(|| reading.stack.to_owned(), ToString::to_string)
 }
 
 struct Compose<'a> {
@@ -306,17 +350,16 @@ impl Compose<'_> {
     fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
         let map = if self.top.is_empty() { map } else { &self.included(map)? };
         let file = Section { path: String::new(), map };
-        // A service may be called `catalog`, where services stand at the top.
-        let of_catalog: &[&str] = if self.top.is_empty() { &[".catalog"] } else { &[".catalog", "catalog"] };
-        for key in of_catalog.iter().filter(|key| file.get(key).is_some()) {
+        let is_old = self.top.is_empty();
+        let of_catalog = |key: &&&str| file.get(key).is_some_and(|value| !is_old || is_catalog(key, value));
+        for key in OF_CATALOG.iter().filter(of_catalog) {
             self.warn((*key).to_owned(), "no effect here: a catalog is read by `scheduler catalog`");
         }
-        let services = if self.top.is_empty() {
-            let is_service = |(key, _): &&(Text, Value)| !key.starts_with("x-") && &**key != ".catalog";
+        let services = if is_old {
+            let is_service = |(key, value): &&(Text, Value)| !key.starts_with("x-") && !is_catalog(key, value);
             Map::new(map.iter().filter(is_service).cloned().collect())
         } else {
-            let known = ["configs", "name", "networks", "secrets", "services", "version", "volumes"];
-            refused::of_file(&file, &[of_catalog, &known].concat())?;
+            refused::of_file(&file, &[&OF_CATALOG[..], &OF_FILES].concat())?;
             let of_engines = ["configs", "networks", "secrets"]
                 .iter()
                 .filter_map(|key| Some(self.interpolated(key, file.get(key)?).map(|value| (Text::from(*key), value))));
@@ -331,7 +374,19 @@ impl Compose<'_> {
             }
             file.below("services")?.map_or_else(Map::default, |section| section.map.clone())
         };
-        let services = self.of_profiles(&self.with_rancher(&self.extended(&services)?)?)?;
+        let all = self.with_rancher(&self.extended(&services)?)?;
+        let services = self.of_profiles(&all)?;
+        if services.is_empty() {
+            let profiles = all.iter().filter_map(|(_, value)| value.as_map()).flat_map(|map| map.list("profiles"));
+            let mut profiles: Vec<&str> = profiles.filter_map(Value::as_str).collect();
+            profiles.sort_unstable();
+            profiles.dedup();
+            let expected = match &profiles[..] {
+                [] => "at least one service, with an image".to_owned(),
+                names => format!("--profile with one of {}: no service is without", names.join(", ")),
+            };
+            return Err(Invalid::new("services", "there is nothing to start", expected));
+        }
         let top = self.top;
         let path = |name: &str| format!("{top}{name}");
         let interpolated = |(name, value): &(Text, Value)| Ok((name.clone(), self.interpolated(&path(name), value)?));

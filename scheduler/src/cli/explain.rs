@@ -21,7 +21,7 @@ pub struct Explain {
     /// The file, as `place` takes it; - is standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: PathBuf,
-    /// Stack of a compose file that does not name itself [default: the folder's name]
+    /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
     #[command(flatten)]

@@ -164,7 +164,7 @@ fn included_place(files: &Files<'_>, value: &model::Value, field: &str) -> Optio
         let path = paths.get(at)?.clone();
         let Ok(input) = files.beside(&path) else { continue };
         let Ok(parsed) = input.document() else { continue };
-        let parsed = parsed.value(model::scalar::core);
+        let parsed = parsed.value(compose::plain_scalar);
         paths.extend(named(&parsed, folder_of(&path)));
         let bare = field.strip_prefix("services.").unwrap_or(field);
         let is_whole = parsed.as_map().is_some_and(compose::is_whole);
@@ -193,7 +193,7 @@ fn extended_place(files: &Files<'_>, value: &model::Value, field: &str) -> Optio
         if let Some(file) = &extended.file {
             let path = path_below(&folder, file)?;
             let opened = files.beside(&path).ok()?;
-            whole = opened.document().ok()?.value(model::scalar::core);
+            whole = opened.document().ok()?.value(compose::plain_scalar);
             folder_of(&path).clone_into(&mut folder);
             input = Some(opened);
         }
@@ -303,7 +303,7 @@ impl<'a> Documents<'a> {
         for part in texts {
             let begins = part.as_ptr().addr() - text.as_ptr().addr();
             let part = begins..begins + part.len();
-            all.push(compose.parse(&part)?.value(model::scalar::core));
+            all.push(compose.parse(&part)?.value(compose::plain_scalar));
             parts.push(part);
         }
         if all.is_empty() {
@@ -311,7 +311,7 @@ impl<'a> Documents<'a> {
         }
         if !files.more.is_empty() {
             for input in &files.more {
-                all.push(input.document()?.value(model::scalar::core));
+                all.push(input.document()?.value(compose::plain_scalar));
             }
             let is_wrong = parts.len() > 1 || !all.iter().all(compose::is_mergeable);
             let merged = Some(&all).filter(|_| !is_wrong).and_then(|all| compose::merged(all));
@@ -323,7 +323,7 @@ impl<'a> Documents<'a> {
         }
         let rancher = match &files.rancher {
             None => None,
-            Some(input) => Some((input, input.document()?.value(model::scalar::core))),
+            Some(input) => Some((input, input.document()?.value(compose::plain_scalar))),
         };
         let stack = files.stack.map(ToOwned::to_owned).or_else(|| Some(files.folder.as_ref()?.to_lowercase()));
         let more = &files.more;
@@ -382,6 +382,7 @@ impl<'a> Documents<'a> {
         let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
+            is_stack_given: files.stack.is_some(),
             variable: files.variable,
             unset_is_empty: files.unset_is_empty,
             for_stack,

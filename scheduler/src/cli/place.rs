@@ -29,7 +29,7 @@ pub struct Place {
     /// The file; - is standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: PathBuf,
-    /// Stack of a compose file that does not name itself [default: the folder's name]
+    /// Name of the stack [default: that in the file, or the folder's name]
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
     /// Create and start the containers too

@@ -304,20 +304,31 @@ impl Request {
                 return Err(Invalid::new(fields[at].at("ports"), problem, "each public port once per unit"));
             }
         }
-        let within: Vec<Vec<usize>> = self
-            .members
-            .iter()
-            .map(|member| member.beside.iter().filter_map(|name| names.get(&name.to_lowercase()).copied()).collect())
-            .collect();
+        for (at, member) in self.members.iter().enumerate() {
+            let is_inside = |name: &&Text| names.contains_key(&name.to_lowercase());
+            if let Some(name) = member.run.start_after.iter().find(|name| !is_inside(name)) {
+                let problem = format!("{name} is no container of the unit");
+                return Err(Invalid::new(fields[at].at("start_after"), problem, "names of others in it"));
+            }
+        }
+        let before = |member: &Member| {
+            let used = member.beside.iter().chain(&member.run.start_after);
+            used.filter_map(|name| names.get(&name.to_lowercase()).copied()).collect()
+        };
+        let within: Vec<Vec<usize>> = self.members.iter().map(before).collect();
         if let Some(at) = first_in_circle(&within) {
             let problem = "the containers of the unit wait for each other";
             let shares = |name: &Text| names.contains_key(&name.to_lowercase());
-            let field = if self.members[at].run.network_from.as_ref().is_some_and(shares) {
+            let run = &self.members[at].run;
+            let field = if !run.start_after.is_empty() {
+                "start_after"
+            } else if run.network_from.as_ref().is_some_and(shares) {
                 "network_from"
             } else {
                 "volumes_from"
             };
-            return Err(Invalid::new(fields[at].at(field), problem, "no circle of volumes_from and network_from"));
+            let expected = "no circle of start_after, volumes_from and network_from";
+            return Err(Invalid::new(fields[at].at(field), problem, expected));
         }
         self.check_files(fields, &names)?;
         for member in &mut self.members {
@@ -458,6 +469,12 @@ mod tests {
         check(r#"{"sidekicks":[{"name":"a","count":2}]}"#, "sidekicks[0].count", "unknown field");
         check(r#"{"name":"a","sidekicks":[{"name":"A"}]}"#, "sidekicks[0].name", "twice");
         check(r#"{"tolerations":[{}]}"#, "tolerations[0].key", "missing");
+        check(r#"{"name":"a","start_after":["b"]}"#, "start_after", "no container of the unit");
+        check(r#"{"name":"a","sidekicks":[{"name":"b","start_after":"B"}]}"#, "sidekicks[0].start_after", "no circle");
+        check(r#"{"volume_options":[]}"#, "volume_options", "a map");
+        check(r#"{"volumes":["a1:/a"],"volume_options":{"a1":5}}"#, "volume_options.a1", "a map of options");
+        check(r#"{"volumes":["a1:/a"],"volume_options":{"a1":{"o":5}}}"#, "volume_options.a1.o", "text");
+        check(r#"{"volumes":["a1:/a"],"volume_options":{"b1":{"o":"x"}}}"#, "volume_options.b1", "`volumes`");
         check(r#"{"spread":[{"label":"zone","max_skew":0}]}"#, "spread[0].max_skew", "from 1");
         check(
             r#"{"ports":["5555:80"],"sidekicks":[{"name":"a","ports":["5555:81"]}]}"#,

@@ -58,6 +58,29 @@ fn without_a_policy_nothing_leads_into_the_host_or_to_a_strangers_container() {
 }
 
 #[test]
+fn options_of_volumes_are_privileges_and_no_denial_shows_passwords() {
+    let body = json!({"volumes": ["data:/a"], "volume_options": {"data": {"device": "/etc", "o": "bind,password=geheim", "type": "none"}}});
+    let request = request(&body, None);
+    let field = "volume_options.data";
+    let denial = Policy::default().check(&request, &[]).unwrap_err();
+    assert_eq!((denial.rule, &*denial.field), ("privileges", field));
+    let allowed = |privileges: serde_json::Value| {
+        let policy = policy(&json!({"default": {"privileges": privileges}})).unwrap();
+        let denied = policy.check(&request, &[]).err();
+        assert!(denied.as_ref().is_none_or(|denial| !denial.to_string().contains("geheim")), "{denied:?}");
+        denied.is_none()
+    };
+    for (privileges, fine) in [
+        (json!(["volume_options=*"]), true),
+        (json!(["volume_options=device=/etc", "volume_options=o", "volume_options=type=none"]), true),
+        (json!(["volume_options=device=/srv", "volume_options=o", "volume_options=type=none"]), false),
+        (json!(["volume_options=device=/etc", "volume_options=type=none"]), false),
+    ] {
+        assert_eq!(allowed(privileges.clone()), fine, "{privileges}");
+    }
+}
+
+#[test]
 fn nothing_but_an_entry_of_its_own_allows_the_socket_of_an_engine() {
     let all = policy(&json!({"default": {"bind_sources": ["/", "C:/"]}})).unwrap();
     for (volume, fine) in [

@@ -91,16 +91,22 @@ pub(crate) fn any_unit(stack: &str, service: &Service, subject: &Subject) -> Res
     UnitRequest { stack, service, index: "1", id: &"unit".into(), host: None }.request(subject)
 }
 
-/// The volumes of a container with the index of its unit where they name it.
-fn with_index(map: &Map, index: &str) -> Option<(Text, Value)> {
+/// The volumes of a container, and their options, with the index of its unit where they name it.
+fn with_index(map: &Map, index: &str) -> Vec<(Text, Value)> {
     let volumes = map.list("volumes");
-    volumes.iter().any(|volume| volume.as_str().is_some_and(|volume| volume.contains(INDEX))).then(|| {
-        let named = |volume: &Value| match volume.as_str() {
-            Some(text) => Value::text(text.replace(INDEX, index)),
-            None => volume.clone(),
-        };
-        ("volumes".into(), Value::list(volumes.iter().map(named)))
-    })
+    if !volumes.iter().any(|volume| volume.as_str().is_some_and(|volume| volume.contains(INDEX))) {
+        return Vec::new();
+    }
+    let named = |volume: &Value| match volume.as_str() {
+        Some(text) => Value::text(text.replace(INDEX, index)),
+        None => volume.clone(),
+    };
+    let mut changes = vec![("volumes".into(), Value::list(volumes.iter().map(named)))];
+    if let Some(options) = map.map("volume_options") {
+        let named = |(name, value): &(Text, Value)| (name.replace(INDEX, index).into(), value.clone());
+        changes.push(("volume_options".into(), Map::new(options.iter().map(named).collect()).into()));
+    }
+    changes
 }
 
 /// A sidekick whose primary container is called otherwise.
@@ -109,6 +115,11 @@ fn renamed(sidekick: &Value, old: &str, new: &Text) -> Value {
     let mut changes = Vec::new();
     if map.text("network_from").is_some_and(|from| **from == *old) {
         changes.push(("network_from".into(), Value::Text(new.clone())));
+    }
+    if let Some(after) = map.get("start_after") {
+        let other = |from: &Value| if from.as_str() == Some(old) { Value::Text(new.clone()) } else { from.clone() };
+        let all = after.as_list().unwrap_or_else(|| std::slice::from_ref(after));
+        changes.push(("start_after".into(), Value::list(all.iter().map(other))));
     }
     if map.get("volumes_from").is_some() {
         let other = |from: &Value| match from.as_str().and_then(|from| from.strip_prefix(old)) {
@@ -142,7 +153,8 @@ mod tests {
             "volumes": ["shop-data-${index}:/data:ro", "/srv:/srv"],
             "labels": { "a": "b", "io.rancher.scheduler.global": "true" },
             "sidekicks": [{ "name": "log", "image": "i", "network_from": "shop-web",
-                "volumes_from": ["shop-web:ro", "shop-webs"], "volumes": ["log-${index}:/log"] }],
+                "volumes_from": ["shop-web:ro", "shop-webs"], "volumes": ["log-${index}:/log"],
+                "volume_options": { "log-${index}": { "size": "5" } }, "start_after": "shop-web" }],
         }));
         let id = Text::from("shop-web-2-abc");
         let unit = UnitRequest { stack: "shop", service: &service, index: "2", id: &id, host: Some("u1") };
@@ -153,6 +165,8 @@ mod tests {
         assert_eq!(sidekick["volumes_from"], serde_json::json!(["shop-web-2-abc:ro", "shop-webs"]));
         assert_eq!(asked["volumes"], serde_json::json!(["shop-data-2:/data:ro", "/srv:/srv"]));
         assert_eq!(sidekick["volumes"], serde_json::json!(["log-2:/log"]));
+        assert_eq!(sidekick["volume_options"], serde_json::json!({ "log-2": { "size": "5" } }));
+        assert_eq!(sidekick["start_after"], serde_json::json!(["shop-web-2-abc"]));
         assert_eq!(asked["labels"]["io.berth.unit"], "web/2");
         assert_eq!(asked["constraints"], serde_json::json!(["disk = ssd", "node.id = u1"]));
         assert!(!asked.to_string().contains("scheduler.global"), "{asked}");

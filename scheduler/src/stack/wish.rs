@@ -174,7 +174,15 @@ fn wanted(stack: &str, map: &Map) -> Result<WantedService, Invalid> {
     if service.request.text("name").is_some_and(|name| name.len() > ID_MAX) {
         return Err(Invalid::new("name", "too long", format!("at most {ID_MAX} bytes")));
     }
-    Ok(WantedService { service, has_scale: map.get("count").is_some() })
+    let has_scale = map.get("count").is_some();
+    if map.get("start").and_then(Value::as_bool) == Some(false) {
+        if has_scale || service.global {
+            let problem = format!("false is given with {}", if has_scale { "count" } else { "global" });
+            return Err(Invalid::new("start", problem, "one of them: no unit is started while the service is new"));
+        }
+        service.scale = 0;
+    }
+    Ok(WantedService { service, has_scale })
 }
 
 #[cfg(test)]
@@ -192,6 +200,7 @@ mod tests {
             { "service": "web", "image": "web", "count": 2, "depends_on": ["db"], "update": { "batch": 2 } },
             { "service": "once", "image": "job", "restart": "no" },
             { "service": "log", "image": "log", "labels": { "io.rancher.scheduler.global": "true" } },
+            { "service": "later", "image": "later", "start": false },
         ] }))
         .unwrap();
         let facts: Vec<_> = wish
@@ -207,6 +216,7 @@ mod tests {
                 (2, true, false, false, lasts),
                 (1, false, false, true, lasts),
                 (1, false, true, false, lasts),
+                (0, false, false, false, lasts),
             ]
         );
         assert_eq!(wish.answers, Some(BTreeMap::from([("port".into(), "80".into())])));
@@ -253,6 +263,11 @@ mod tests {
             ),
             (one(serde_json::json!({ "service": "a", "image": "i", "dry_run": true })), "services[0].dry_run"),
             (one(serde_json::json!({ "service": "a", "image": "i", "dead_after": "soon" })), "services[0].dead_after"),
+            (one(serde_json::json!({ "service": "a", "image": "i", "start": false, "count": 2 })), "services[0].start"),
+            (
+                one(serde_json::json!({ "service": "a", "image": "i", "start": false, "global": true })),
+                "services[0].start",
+            ),
             (
                 one(
                     serde_json::json!({ "service": "a", "image": "x".repeat(4096), "environment": { "A": "x".repeat(300_000) } }),

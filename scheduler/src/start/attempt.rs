@@ -66,7 +66,10 @@ impl StartJob {
                 send_progress(progress, Progress::new(replica, &held.name, status));
             };
             say("creating");
-            self.make_volumes(&docker, request, at, ledger.as_deref()).await;
+            let mut retries = Retries::new();
+            while let Err(error) = self.make_volumes(&docker, request, at, ledger.as_deref()).await {
+                retries.rest(error).await.map_err(|error| failure(at, error, effects))?;
+            }
             let mut pulled = request.members[at].run.pulls_always;
             if pulled {
                 let image = self.pull(&docker, request, (replica, at), progress);

@@ -129,13 +129,14 @@ fn health_check(check: &HealthCheck) -> HealthConfig {
     }
 }
 
-/// The order in which the containers of a unit are started: each after those whose network or volumes it uses.
+/// The order in which the containers of a unit are started: each after those whose network or volumes it uses, and those that it
+/// names.
 pub(crate) fn order(request: &Request) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::new();
     while order.len() < request.members.len() {
         let ready = (0..request.members.len()).filter(|at| !order.contains(at)).find(|at| {
             let run = &request.members[*at].run;
-            let used = run.network_from.iter().chain(&run.volumes_from);
+            let used = run.network_from.iter().chain(&run.volumes_from).chain(&run.start_after);
             used.filter_map(|name| member_at(request, name)).all(|other| order.contains(&other))
         });
         // `Request::parse` refuses circles, so there always is one.
@@ -308,8 +309,16 @@ mod tests {
                 {"name": "net", "image": "n"}, {"name": "data", "image": "d", "network_from": "elsewhere"}]}"#,
             false,
         );
-        let images: Vec<_> = sent.iter().map(|one| one["Image"].as_str().unwrap()).collect();
-        assert_eq!(images, ["n", "d", "a"]);
+        let images = |sent: &[serde_json::Value]| {
+            sent.iter().map(|one| one["Image"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(images(&sent), ["n", "d", "a"]);
+        let named = bodies(
+            r#"{"name": "app", "image": "a", "start_after": ["log"], "sidekicks": [
+                {"name": "db", "image": "d", "start_after": "app"}, {"name": "log", "image": "l"}]}"#,
+            false,
+        );
+        assert_eq!(images(&named), ["l", "a", "d"]);
         assert_eq!(sent[2]["HostConfig"]["NetworkMode"], "container:unit-1");
         assert_eq!(sent[2]["HostConfig"]["VolumesFrom"], serde_json::json!(["unit-2"]));
         assert_eq!(sent[1]["HostConfig"]["NetworkMode"], "container:elsewhere");

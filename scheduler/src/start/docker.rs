@@ -377,17 +377,29 @@ impl DockerEngine {
         &self,
         name: &str,
         driver: Option<&str>,
+        options: &[(Text, Text)],
         labels: &[(&str, &str)],
     ) -> Result<(), EngineError> {
+        let text = |(key, value): &(Text, Text)| (key.to_string(), value.to_string());
+        let options: HashMap<String, String> = options.iter().map(text).collect();
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let request = VolumeCreateRequest {
             name: Some(name.to_owned()),
             driver: driver.map(ToOwned::to_owned),
             labels: Some(labels),
+            driver_opts: (!options.is_empty()).then(|| options.clone()),
             ..VolumeCreateRequest::default()
         };
         let made = self.ask(START_TIME, |docker| async move { docker.create_volume(request).await });
-        self.watched(made).await.map(drop)
+        // Of one that is there already the engine says what it is, and changes nothing.
+        let there = self.watched(made).await?.options;
+        if !options.is_empty() && there != options {
+            let text = format!(
+                "the volume {name} is there already, with other options than driver_opts: remove it, or name another"
+            );
+            return Err(EngineError::Refused(text));
+        }
+        Ok(())
     }
 
     /// The names of volumes that have all these labels.

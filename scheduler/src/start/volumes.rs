@@ -4,6 +4,7 @@
 //! with no others, the scheduler makes them before the container: what has its labels was made by it for this stack. One that
 //! is there already gets none.
 
+use engine::EngineError;
 use model::Text;
 use tracing::warn;
 
@@ -20,17 +21,38 @@ const VOLUME_DRIVER: &str = "VolumeDriver";
 impl StartJob {
     /// Has an engine make the volumes of a container of a stack that are not there yet.
     ///
-    /// What fails is no error yet: the engine makes them for the container too, or says why not.
-    pub(super) async fn make_volumes(&self, docker: &DockerEngine, request: &Request, at: usize, ledger: Option<&str>) {
-        let (Some(unit), Some(ledger)) = (&request.unit, ledger) else { return };
+    /// # Errors
+    ///
+    /// Fails if one with options is not made, or is there with others: what is written would be somewhere else. Of another one it is
+    /// no error yet: the engine makes it for the container too, or says why not.
+    pub(super) async fn make_volumes(
+        &self,
+        docker: &DockerEngine,
+        request: &Request,
+        at: usize,
+        ledger: Option<&str>,
+    ) -> Result<(), EngineError> {
         let member = &request.members[at];
         let settings = member.run.engine.as_json();
         let driver = settings[VOLUME_DRIVER].as_str();
+        let (Some(unit), Some(ledger)) = (&request.unit, ledger) else {
+            return match member.run.volume_options.first() {
+                None => Ok(()),
+                Some(one) => Err(EngineError::Refused(format!("{} has options, and is of no stack", one.volume))),
+            };
+        };
         for name in own_volumes(member) {
-            if let Err(error) = docker.make_volume(name, driver, &labels(&unit.stack, ledger)).await {
-                warn!(id = %self.id, volume = name, %error, "a volume has no label of its stack: it will not be removed with it");
+            let options = member.run.volume_options.iter().find(|one| *one.volume == *name);
+            let options = options.map_or(&[][..], |one| &one.options);
+            match docker.make_volume(name, driver, options, &labels(&unit.stack, ledger)).await {
+                Ok(()) => {}
+                Err(error) if !options.is_empty() => return Err(error),
+                Err(error) => {
+                    warn!(id = %self.id, volume = name, %error, "a volume has no label of its stack: it will not be removed with it");
+                }
             }
         }
+        Ok(())
     }
 }
 

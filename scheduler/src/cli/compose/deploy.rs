@@ -8,6 +8,9 @@ use crate::cli::compose::settings::bytes;
 use crate::place::invalid::Invalid;
 use crate::place::request::limits::COUNT_MAX;
 
+/// Seconds in health until a unit is good, unless the update says otherwise.
+pub(super) const MONITOR_DEFAULT: i64 = 10;
+
 pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), Invalid> {
     placement.only(&["constraints", "preferences"])?;
     let list = |key: &str| match placement.get(key) {
@@ -34,8 +37,11 @@ pub(super) fn placement_of(placement: &Section<'_>) -> Result<(Value, Value), In
     Ok((Value::list(list("constraints")?.iter().cloned()), Value::list(spread)))
 }
 
+/// Keys of a restart policy that have no effect: an engine has pauses of its own.
+pub(super) const PAUSES: [&str; 2] = ["delay", "window"];
+
 pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
-    policy.only(&["condition", "max_attempts"])?;
+    policy.only(&[&["condition", "max_attempts"][..], &PAUSES].concat())?;
     let times = policy.text("max_attempts")?;
     Ok(match policy.text("condition")?.as_deref() {
         Some("none") => "no".into(),
@@ -58,17 +64,19 @@ pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
         Some((_, Some(0))) => update.push(("batch".into(), Value::Int(COUNT_MAX))),
         Some((value, _)) => update.push(("batch".into(), value.clone())),
     }
-    if let Some(text) = rules.text("monitor")? {
-        let wrong = || Invalid::new(rules.at("monitor"), format!("found {text:?}"), "a time such as 10s or 1m30s");
-        update.push(("monitor".into(), Value::Int(seconds(&text).ok_or_else(wrong)?)));
-    }
+    let time = |key: &str| -> Result<Option<i64>, Invalid> {
+        let Some(text) = rules.text(key)? else { return Ok(None) };
+        let wrong = || Invalid::new(rules.at(key), format!("found {text:?}"), "a time such as 10s or 1m30s");
+        seconds(&text).or_else(|| (&*text == "0").then_some(0)).ok_or_else(wrong).map(Some)
+    };
+    // The next batch begins when this one has been good for a while: that is the pause.
+    let pause = time("delay")?.filter(|pause| *pause > 0).map(|pause| pause.max(MONITOR_DEFAULT));
+    update.extend(time("monitor")?.max(pause).map(|monitor| ("monitor".into(), Value::Int(monitor))));
     for (key, field) in [("order", "order"), ("failure_action", "on_failure")] {
         update.extend(rules.text(key)?.map(|word| (field.into(), Value::Text(word))));
     }
-    for (key, only) in [("delay", "0s"), ("max_failure_ratio", "0")] {
-        if rules.text(key)?.is_some_and(|text| !text.trim_end_matches(['s', '.', '0']).is_empty()) {
-            return Err(unsupported(rules.at(key), &[only]));
-        }
+    if rules.text("max_failure_ratio")?.is_some_and(|text| !text.trim_end_matches(['.', '0']).is_empty()) {
+        return Err(unsupported(rules.at("max_failure_ratio"), &["0"]));
     }
     Ok(Map::new(update).into())
 }
@@ -145,6 +153,24 @@ pub(super) fn micros(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_between_batches_is_time_in_health() {
+        for (rules, monitor) in [
+            ("{delay: 30s}", Some(30)),
+            ("{delay: 2s}", Some(10)),
+            ("{delay: 2s, monitor: 5s}", Some(10)),
+            ("{delay: 10s, monitor: 1m}", Some(60)),
+            ("{monitor: 1s}", Some(1)),
+            ("{delay: 0s, monitor: 1s}", Some(1)),
+            ("{delay: 0}", None),
+            ("{order: start-first}", None),
+        ] {
+            let value = source::format::parse(rules).unwrap().value(model::scalar::core);
+            let update = update(&Section::new("update_config".into(), &value).unwrap()).unwrap();
+            assert_eq!(update.as_map().unwrap().int("monitor"), monitor, "{rules}");
+        }
+    }
 
     #[test]
     fn times_are_read_as_compose_writes_them() {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use model::{Map, Text, Value};
 
 use crate::cli::compose::section::Section;
-use crate::cli::compose::{Compose, merge};
+use crate::cli::compose::{Compose, merge, plain_scalar};
 use crate::place::invalid::Invalid;
 
 /// Most services that extend each other: what is longer is a circle.
@@ -121,7 +121,7 @@ impl Compose<'_> {
                 let text = (self.file)(&inside).map_err(unread)?;
                 let parsed =
                     source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
-                let other = parsed.value(model::scalar::core);
+                let other = parsed.value(plain_scalar);
                 let there = services_of(&other).ok_or_else(|| missing(&inside))?;
                 let base = there.get(&extended.service).ok_or_else(|| missing(&inside))?;
                 let below = folder_of(&inside);

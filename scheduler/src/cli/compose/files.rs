@@ -151,11 +151,12 @@ fn file(long: &Section<'_>, target: String, content: &str) -> Result<Value, Inva
         file.push((key.into(), Value::Int(number)));
     }
     if let Some(text) = long.text("mode")? {
-        // As they stand there, the digits are octal: 0440 and "0440" are the same.
+        // As they stand there, the digits are octal: 0440, 440 and "0440" are the same.
         if !text.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) {
             return Err(Invalid::new(long.at("mode"), format!("found {text}"), "octal digits, 0440"));
         }
-        file.push(("mode".into(), Value::Text(text)));
+        let digits = text.trim_start_matches('0');
+        file.push(("mode".into(), Value::text(if digits.is_empty() { "0" } else { digits })));
     }
     Ok(Map::new(file).into())
 }

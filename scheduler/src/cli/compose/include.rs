@@ -7,7 +7,7 @@ use model::{Map, Text, Value};
 use crate::cli::compose::extends::{CHAIN_MAX, folder_of, moved, moved_file, path_below};
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
-use crate::cli::compose::{Compose, is_whole, merge, without_version};
+use crate::cli::compose::{Compose, is_whole, merge, plain_scalar, without_version};
 use crate::place::invalid::Invalid;
 
 /// Most files that a file includes, with those that they include: what is more is a circle.
@@ -98,7 +98,7 @@ impl Compose<'_> {
         let unread = |why: String| Invalid::new(path, why, "a compose file");
         let text = (self.file)(&inside).map_err(unread)?;
         let parsed = source::format::parse_unique(&text).map_err(|error| unread(format!("{inside}: {error}")))?;
-        let parsed = parsed.value(model::scalar::core);
+        let parsed = parsed.value(plain_scalar);
         let other = parsed.as_map().ok_or_else(|| unread(format!("{inside}: no map")))?;
         let known = [&PARTS[..], &["name", "version"]].concat();
         // One may also have nothing but volumes.

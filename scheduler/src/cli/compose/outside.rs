@@ -26,6 +26,8 @@ enum Kind {
     External,
     Alias,
     Balancer,
+    /// It only chose containers of others.
+    Selector,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             "rancher/external-service" => Self::External,
             "rancher/dns-service" => Self::Alias,
             "rancher/lb-service-haproxy" | "rancher/load-balancer-service" => Self::Balancer,
+            "rancher/none" => Self::Selector,
             _ => return None,
         })
     }
@@ -46,6 +49,7 @@ impl Kind {
             Self::External => "externalService",
             Self::Alias => "dnsService",
             Self::Balancer => "loadBalancerService",
+            Self::Selector => "selectorService",
         }
     }
 }
@@ -65,7 +69,13 @@ impl Compose<'_> {
             let document = self.document(kind, name, &service)?;
             let document = serde_json::to_string(&document).unwrap_or_default();
             let more = if kind == Kind::Balancer { "; its proxy is started as docs/balancer.md says" } else { "" };
-            let text = format!("no container is started: a cluster document (docs/etcd.md) says it, {document}{more}");
+            let mut text =
+                format!("no container is started: a cluster document (docs/etcd.md) says it, {document}{more}");
+            if kind == Kind::Selector {
+                text =
+                    "no container is started, and none of others is chosen: names lead to members of a service alone"
+                        .into();
+            }
             self.warn(service.at("image"), &text);
             self.outside.push(name.clone());
         }
@@ -94,6 +104,7 @@ impl Compose<'_> {
             ("kind".into(), kind.word().into()),
         ];
         match kind {
+            Kind::Selector => {}
             Kind::External => {
                 let addresses = texts(service, "external_ips")?;
                 let is_wrong = |text: &Text| text.parse::<std::net::IpAddr>().is_err();
@@ -286,6 +297,7 @@ mod tests {
         assert_eq!(Kind::of_image("rancher/external-services"), None);
         assert_eq!(Kind::of_image("registry.example.org:5000/rancher/dns-service:1"), None);
         assert_eq!(Kind::of_image("rancher/dns-service@sha256:00"), Some(Kind::Alias));
+        assert_eq!(Kind::of_image("rancher/none"), Some(Kind::Selector));
     }
 
     #[test]

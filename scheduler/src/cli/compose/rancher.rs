@@ -5,8 +5,9 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
+use crate::cli::compose::deploy::MONITOR_DEFAULT;
 use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::service::{integer, truth};
+use crate::cli::compose::service::{integer, truth, truth_of};
 use crate::place::invalid::Invalid;
 
 /// Its keys, besides `scale`, which compose has too.
@@ -46,9 +47,6 @@ const CHECK_NUMBERS: [&str; 7] = [
     "response_timeout",
     "unhealthy_threshold",
 ];
-
-/// Seconds in health until a unit is good, unless the update says otherwise.
-const MONITOR_DEFAULT: i64 = 10;
 
 /// The services that such a file describes.
 ///
@@ -106,15 +104,29 @@ impl Compose<'_> {
                 self.warn(service.at(key), &format!("without effect: {instead}"));
             }
         }
-        if service.get("start_on_create").is_some() && truth(service, "start_on_create")?.is_none() {
-            let expected = "true, or no such service: `scheduler scale` changes how many run";
-            return Err(Invalid::new(service.at("start_on_create"), "false is not supported", expected));
-        }
         if truth(service, "retain_ip")?.is_some() {
             let why = "without effect: a new container has an address of its own, and names lead to it";
             self.warn(service.at("retain_ip"), why);
         }
         Ok(())
+    }
+
+    /// `false` if no unit is started when a stack gets the service.
+    pub(super) fn start_on_create(&self, service: &Section<'_>, is_global: bool) -> Result<Option<Value>, Invalid> {
+        const KEY: &str = "start_on_create";
+        truth(service, KEY)?;
+        let value = service.get(KEY);
+        if value.and_then(Value::as_bool).or_else(|| truth_of(value?.as_str()?)) != Some(false) {
+            return Ok(None);
+        }
+        let wrong = |expected: &str| Err(Invalid::new(service.at(KEY), "false is not supported", expected));
+        if !self.for_stack {
+            return wrong("true: only stacks (`scheduler up`) have services that are started later");
+        }
+        if is_global {
+            return wrong("true: a global service runs on every host that fits");
+        }
+        Ok(Some(false.into()))
     }
 
     /// How many units there are to be.
@@ -269,8 +281,7 @@ mod tests {
     fn what_is_wrong_in_it_is_named() {
         for (rancher, field, part) in [
             ("scale: many", "services.web.scale", "a whole number"),
-            ("scale: 0", "services.web.scale", "at least one"),
-            ("start_on_create: false", "services.web.start_on_create", "scheduler scale"),
+            ("start_on_create: 5", "services.web.start_on_create", "true or false"),
             ("scale_policy: {least: 1}", "services.web.scale_policy.least", "not supported"),
             ("health_check: {port: 70000}", "services.web.health_check.port", "1 to 65535"),
             ("health_check: {prot: 80}", "services.web.health_check.prot", "not supported"),

@@ -4,19 +4,18 @@ use crate::cli::compose::section::Section;
 use crate::place::invalid::Invalid;
 
 /// Keys of a service.
-const OF_SERVICES: [(&str, &str); 24] = [
+const OF_SERVICES: [(&str, &str); 23] = [
     ("annotations", "labels"),
     ("blkio_config", "none: no request has shares of a disk"),
     ("cpu_rt_period", "cpu_period and cpu_quota"),
     ("cpu_rt_runtime", "cpu_period and cpu_quota"),
-    ("credential_spec", "security_opt: [\"credentialspec=file://FILE\"], a file that is on the Windows hosts"),
     ("default_certs", "default_cert or certs"),
     ("develop", "none: nothing is built or watched here"),
     ("disks", OF_MACHINES),
     ("driver_opts", "none: networks are made on the hosts"),
     ("external_ips", "image: rancher/external-service beside it"),
     ("gpus", "devices"),
-    ("mac_address", "none: the engine gives each unit one of its own"),
+    ("mac_address", "none: two units would have it during an update, so the engine gives each one of its own"),
     ("memory", OF_MACHINES),
     ("models", "a service with an image that serves the model"),
     ("network_driver", "a network that is made on the hosts (`docker network create`)"),

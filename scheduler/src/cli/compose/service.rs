@@ -3,7 +3,7 @@
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
-use crate::cli::compose::deploy::{amounts, placement_of, restart, seconds, update};
+use crate::cli::compose::deploy::{PAUSES, amounts, placement_of, restart, seconds, update};
 use crate::cli::compose::health_check::health_check;
 use crate::cli::compose::links::{external_links, link_texts, links, names_nothing};
 use crate::cli::compose::networks::networks;
@@ -12,6 +12,7 @@ use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::cli::compose::volumes::{external, named, volumes};
 use crate::cli::compose::{rancher, refused};
 use crate::place::invalid::Invalid;
+use crate::place::request::GLOBAL_LABEL;
 use crate::place::request::engine;
 use crate::place::request::limits::GRACE_MAX;
 use crate::place::request::member::{HOSTNAME_LABEL, words};
@@ -33,10 +34,12 @@ pub(super) const SERVICE_KEYS: &[&str] = &[
     "configs",
     "container_name",
     "cpus",
+    "credential_spec",
     "depends_on",
     "deploy",
     "dns",
     "dns_search",
+    "dockerfile",
     "domainname",
     "entrypoint",
     "env_file",
@@ -76,11 +79,21 @@ pub(super) const SERVICE_KEYS: &[&str] = &[
 ];
 
 impl Compose<'_> {
-    /// How units are replaced, which only a stack does; refuses other keys that would not be honoured.
+    /// How units are replaced, which only a stack does; names or refuses other keys that would not be honoured.
     fn updates(&self, deploy: &Section<'_>) -> Result<Vec<(&'static str, Value)>, Invalid> {
         let of_stacks: &[&str] = if self.for_stack { &["rollback_config", "update_config"] } else { &[] };
-        let known = ["labels", "mode", "placement", "replicas", "resources", "restart_policy"];
+        let known = ["endpoint_mode", "labels", "mode", "placement", "replicas", "resources", "restart_policy"];
         deploy.only(&[&known[..], of_stacks].concat())?;
+        if deploy.get("endpoint_mode").is_some() {
+            let why = "without effect: names lead to all units, and published ports to those of their host";
+            self.warn(deploy.at("endpoint_mode"), why);
+        }
+        if let Some(policy) = deploy.below("restart_policy")? {
+            for key in PAUSES.into_iter().filter(|key| policy.get(key).is_some()) {
+                let why = "without effect: an engine waits longer after each failure, and counts those in a row";
+                self.warn(policy.at(key), why);
+            }
+        }
         let mut updates = Vec::new();
         for (key, field) in [("update_config", "update"), ("rollback_config", "rollback")] {
             if let Some(rules) = deploy.below(key)? {
@@ -102,16 +115,28 @@ impl Compose<'_> {
                 self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
             }
         }
+        for (key, value) in labels {
+            let text = value.scalar_text().unwrap_or_default();
+            let expected = match &**key {
+                GLOBAL_LABEL | START_ONCE_LABEL if truth_of(&text).is_none() => "true or false",
+                HOSTNAME_LABEL if &*text != "container_name" => "container_name",
+                PULL_LABEL if &*text != "always" => "always",
+                _ => continue,
+            };
+            // An empty one, as a variable may be, says nothing.
+            if !text.is_empty() {
+                let why = format!("without effect: found {text:?}, expected {expected}");
+                self.warn(service.at(&format!("labels.{key}")), &why);
+            }
+        }
         Ok(())
     }
 
     /// Checks keys that become no field of a request.
     fn check_others(&self, service: &Section<'_>) -> Result<(), Invalid> {
-        if service.get("build").is_some() {
-            self.warn(
-                service.at("build"),
-                "without effect: nothing is built here, the image has to be in a registry or on the hosts",
-            );
+        for key in ["build", "dockerfile"].into_iter().filter(|key| service.get(key).is_some()) {
+            let why = "without effect: nothing is built here, the image has to be in a registry or on the hosts";
+            self.warn(service.at(key), why);
         }
         if service.get("attach").is_some() {
             self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
@@ -122,6 +147,24 @@ impl Compose<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The labels of a service, with those of its files and of its health check.
+    fn labels(&self, service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
+        let own = labels(service)?;
+        // What the service says itself counts more.
+        let mut labels = self.of_files(service, "label_file")?;
+        labels.retain(|(key, _)| !own.iter().any(|(known, _)| known == key));
+        labels.extend(own);
+        self.check_labels(service, &labels)?;
+        for (_, value) in labels.iter_mut().filter(|(key, _)| [GLOBAL_LABEL, START_ONCE_LABEL].contains(&&**key)) {
+            // YAML 1.1 has other words for the same.
+            if let Some(truth) = value.as_str().filter(|text| !matches!(*text, "true" | "false")).and_then(truth_of) {
+                *value = Value::text(if truth { "true" } else { "false" });
+            }
+        }
+        labels.extend(rancher::health(service, &labels)?);
+        Ok(labels)
     }
 
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
@@ -145,14 +188,18 @@ impl Compose<'_> {
 
     /// What a service mounts.
     fn mounts(&self, service: &Section<'_>) -> Result<Draft, Invalid> {
-        let mut mounts = named(&volumes(service)?, &self.stack, &self.volumes);
+        let said = volumes(service)?;
+        let mut mounts = named(&said, &self.stack, &self.volumes);
+        let options = self.volumes.options_of(&said, &self.stack);
         // Only stacks have volumes of their own.
         let external = self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten();
         let (volumes, files) = self.files.used(service)?;
         mounts.extend(volumes);
         let external = external.map(|names| ("external_volumes".into(), names));
+        let options = options.map(|options| ("volume_options".into(), options));
         let files = (!files.is_empty()).then(|| ("files".into(), Value::list(files)));
-        Ok(external.into_iter().chain(files).chain([("volumes".into(), Value::list(mounts))]).collect())
+        let more = external.into_iter().chain(options).chain(files);
+        Ok(more.chain([("volumes".into(), Value::list(mounts))]).collect())
     }
 
     /// The networks that a service is in, or the container whose network it shares.
@@ -209,13 +256,7 @@ impl Compose<'_> {
             put("stop_timeout", Some(Value::Int(seconds)));
         }
         put("environment", Some(self.environment(service)?));
-        let own = labels(service)?;
-        // What the service says itself counts more.
-        let mut labels = self.of_files(service, "label_file")?;
-        labels.retain(|(key, _)| !own.iter().any(|(known, _)| known == key));
-        labels.extend(own);
-        self.check_labels(service, &labels)?;
-        labels.extend(rancher::health(service, &labels)?);
+        let mut labels = self.labels(service)?;
         put("ports", Some(ports(service)?));
         for (field, value) in self.mounts(service)?.into_iter().chain(self.joined(service)?) {
             put(&field, Some(value));
@@ -243,23 +284,27 @@ impl Compose<'_> {
                 put("restart", Some(restart(&policy)?));
             }
         }
-        let is_true = |value: &Value| value.as_bool() == Some(true) || value.as_str() == Some("true");
-        if labels.iter().any(|(key, value)| &**key == START_ONCE_LABEL && is_true(value)) {
+        if is_true(&labels, START_ONCE_LABEL) {
             put("restart", Some("no".into()));
         }
+        let is_global = is_true(&labels, GLOBAL_LABEL);
         if labels.iter().any(|(key, value)| &**key == PULL_LABEL && value.as_str() == Some("always")) {
             put("pull_policy", Some("always".into()));
         }
         put("labels", Some(Map::new(labels).into()));
         put("resources", Some(resources));
         put("limits", Some(limits));
+        let is_global = is_global || draft.iter().any(|(key, _)| &**key == "global");
+        let start = self.start_on_create(service, is_global)?;
+        let mut put = |key: &str, value: Option<Value>| draft.extend(value.map(|value| (key.into(), value)));
+        put("start", start);
         match count {
-            Some(Value::Int(0)) => {
+            Some(Value::Int(0)) if !self.for_stack => {
                 let key = ["scale", "scale_policy"]
                     .into_iter()
                     .find(|key| service.get("deploy").is_none() && service.get(key).is_some());
                 let field = service.at(key.unwrap_or("deploy.replicas"));
-                return Err(Invalid::new(field, "found 0", "at least one, or no such service"));
+                return Err(Invalid::new(field, "found 0", "at least one; stacks (`scheduler up`) may have none"));
             }
             count => put("count", count),
         }
@@ -280,6 +325,11 @@ const LABELS_WITH_EFFECT: [&str; 10] = [
     "io.rancher.stack",
     "io.rancher.container.dns.port.",
 ];
+
+fn is_true(labels: &[(Text, Value)], key: &str) -> bool {
+    let is_yes = |value: &Value| value.as_bool() == Some(true) || value.as_str() == Some("true");
+    labels.iter().any(|(own, value)| &**own == key && is_yes(value))
+}
 
 /// Its labels, with one about links that DNS would not know otherwise.
 fn labels(service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
@@ -349,7 +399,7 @@ fn expose(service: &Section<'_>) -> Result<(), Invalid> {
         matches!(protocol, "tcp" | "udp" | "sctp")
             && number(first).zip(number(last)).is_some_and(|(a, b)| 0 < a && a <= b)
     };
-    match texts(service, "expose")?.iter().enumerate().find(|(_, text)| !fine(text)) {
+    match texts(service, "expose")?.iter().enumerate().find(|(_, text)| !text.is_empty() && !fine(text)) {
         None => Ok(()),
         Some((at, text)) => {
             Err(Invalid::new(service.at(&format!("expose[{at}]")), format!("found {text:?}"), "a port such as 80/tcp"))
@@ -358,7 +408,7 @@ fn expose(service: &Section<'_>) -> Result<(), Invalid> {
 }
 
 fn volumes_from(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
-    let items = texts(service, "volumes_from")?;
+    let items = said(service, "volumes_from")?;
     Ok((!items.is_empty()).then(|| Value::list(items.into_iter().map(Value::Text))))
 }
 
@@ -374,7 +424,7 @@ pub(super) fn truth(service: &Section<'_>, key: &str) -> Result<Option<Value>, I
 }
 
 /// A truth as a variable has it, or as YAML 1.1 writes it.
-fn truth_of(text: &str) -> Option<bool> {
+pub(super) fn truth_of(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "y" => Some(true),
         "false" | "no" | "off" | "n" => Some(false),
@@ -384,6 +434,12 @@ fn truth_of(text: &str) -> Option<bool> {
 
 /// A line or a list of words; of an entry point a line has words too, as in a shell.
 fn words_of(service: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {
+    if let Some(Value::List(_)) = service.get(key)
+        && key.starts_with("dns")
+    {
+        let words = said(service, key)?;
+        return Ok((!words.is_empty()).then(|| Value::list(words.into_iter().map(Value::Text))));
+    }
     if let Some(Value::List(_)) = service.get(key) {
         return Ok(Some(Value::list(texts(service, key)?.into_iter().map(Value::Text))));
     }
@@ -406,6 +462,11 @@ pub(super) fn integer(section: &Section<'_>, key: &str) -> Result<Option<i64>, I
         Invalid::new(section.at(key), format!("found {found}"), "a whole number")
     };
     number.ok_or_else(wrong).map(Some)
+}
+
+/// A list of texts or numbers without those that are empty, as a variable may be: they say nothing.
+pub(super) fn said(service: &Section<'_>, key: &str) -> Result<Vec<Text>, Invalid> {
+    Ok(texts(service, key)?.into_iter().filter(|text| !text.trim().is_empty()).collect())
 }
 
 /// A list of texts or numbers.

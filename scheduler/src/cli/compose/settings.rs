@@ -5,7 +5,7 @@ use model::{Map, Text, Value};
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::thousandths;
 use crate::cli::compose::section::{Draft, Section};
-use crate::cli::compose::service::{integer, texts, truth};
+use crate::cli::compose::service::{integer, said, truth};
 use crate::cli::compose::volumes::{in_memory, volume_driver};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
@@ -47,7 +47,11 @@ impl Compose<'_> {
                         Some((name, address)) => Value::text(format!("{name}:{address}")),
                         None => Value::Text(text),
                     };
-                    Value::list(texts(service, name)?.into_iter().map(host))
+                    Value::list(said(service, name)?.into_iter().map(host))
+                }
+                ("ipc" | "pid" | "uts", Value::Text(text)) if text.starts_with("service:") => {
+                    let expected = "host, or none: a unit shares networks (network_mode) and volumes (volumes_from)";
+                    return Err(Invalid::new(service.at(name), format!("{text} is not supported"), expected));
                 }
                 (name, Value::Text(_)) if COUNTS.contains(&name) => number(service, name)?,
                 ("memswap_limit" | "shm_size", value) => match bytes(value) {
@@ -59,11 +63,12 @@ impl Compose<'_> {
                 ("logging", Value::Map(map)) if map.get("driver").and_then(Value::as_str) == Some("") => {
                     map.without("driver").into()
                 }
-                ("cap_add" | "cap_drop" | "devices" | "dns_opt" | "security_opt", Value::List(_)) => {
-                    Value::list(texts(service, name)?.into_iter().map(Value::Text))
-                }
+                (
+                    "cap_add" | "cap_drop" | "device_cgroup_rules" | "devices" | "dns_opt" | "security_opt" | "tmpfs",
+                    Value::List(_),
+                ) => Value::list(said(service, name)?.into_iter().map(Value::Text)),
                 ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
-                ("group_add", _) => Value::list(texts(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
+                ("group_add", _) => Value::list(said(service, name)?.into_iter().map(Value::Text).collect::<Vec<_>>()),
                 _ => value.clone(),
             };
             settings.push((name.into(), value));
@@ -72,10 +77,16 @@ impl Compose<'_> {
         if !in_memory.is_empty() {
             let own = match service.get("tmpfs") {
                 Some(Value::Text(path)) => vec![Value::Text(path.clone())],
-                _ => texts(service, "tmpfs")?.into_iter().map(Value::Text).collect(),
+                _ => said(service, "tmpfs")?.into_iter().map(Value::Text).collect(),
             };
             settings.retain(|(name, _)| &**name != "tmpfs");
             settings.push(("tmpfs".into(), Value::list(own.into_iter().chain(in_memory))));
+        }
+        if let Some(option) = credentials(service)? {
+            let at = settings.iter().position(|(name, _)| &**name == "security_opt");
+            let own = at.map(|at| settings.remove(at).1);
+            let own = own.iter().flat_map(|own| own.as_list().unwrap_or_else(|| std::slice::from_ref(own))).cloned();
+            settings.push(("security_opt".into(), Value::list(own.chain([option]).collect::<Vec<_>>())));
         }
         if let Some(amount) = pids_of_deploy(service)? {
             settings.retain(|(name, _)| &**name != "pids_limit");
@@ -118,6 +129,19 @@ fn numbers(value: &Value) -> Value {
         Value::Text(text) => text.trim().parse().map_or_else(|_| value.clone(), Value::Int),
         Value::Map(map) => Map::new(map.iter().map(|(key, value)| (key.clone(), numbers(value))).collect()).into(),
         other => other.clone(),
+    }
+}
+
+/// The account of a domain that a container of Windows has, as its engine takes it.
+fn credentials(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+    let Some(spec) = service.below("credential_spec")? else { return Ok(None) };
+    spec.only(&["file", "registry"])?;
+    let expected = || "file: a file in the engine's folder CredentialSpecs, or registry: a value of the registry";
+    match (spec.text("file")?, spec.text("registry")?) {
+        (Some(file), None) => Ok(Some(Value::text(format!("credentialspec=file://{file}")))),
+        (None, Some(value)) => Ok(Some(Value::text(format!("credentialspec=registry://{value}")))),
+        (Some(_), Some(_)) => Err(Invalid::new(spec.at("registry"), "given with file", expected())),
+        (None, None) => Err(Invalid::new(service.at("credential_spec"), "is empty", expected())),
     }
 }
 

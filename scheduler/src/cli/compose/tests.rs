@@ -8,7 +8,7 @@ fn read(yaml: &str) -> Result<Vec<Value>, Invalid> {
 }
 
 fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
-    let parsed = |text: &&str| source::format::parse(text).unwrap().value(model::scalar::core);
+    let parsed = |text: &&str| source::format::parse(text).unwrap().value(plain_scalar);
     let documents: Vec<_> = divide(yaml).iter().map(parsed).collect();
     let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
     let reading = Reading {
@@ -82,6 +82,9 @@ fn what_is_not_supported_is_named() {
         check_wrong(&service(line), field, "not supported");
     }
     check_wrong(&service("deploy: {replicas: 0}"), "services.web.deploy.replicas", "at least one");
+    check_wrong(&service("start_on_create: false"), "services.web.start_on_create", "scheduler up");
+    check_wrong("version: '2'\nvolumes: {a: }\n", "services", "nothing to start");
+    check_wrong("services: {a: {image: a, profiles: [b, a]}}\n", "services", "--profile with one of a, b");
     check_wrong(&service("deploy: {replicas: x}"), "services.web.deploy.replicas", "whole number");
     check_wrong(&service("depends_on: [db]"), "services.web.depends_on", "no service db");
     check_wrong(&service("depends_on: [web]"), "services.web.depends_on", "wait for each other");
@@ -111,8 +114,8 @@ fn files_of_version_1_are_read() {
     assert_eq!((&found[0]["network"], &found[1]["tty"]), (&"host".into(), &true.into()));
     assert_eq!(found[1]["stdin_open"], true);
     check_wrong("web: {image: a, links: [db]}\n", "web.links", "no service db");
-    check_wrong("web: {image: a, links: ['db:a.b']}\ndb: {image: a}\n", "web.links[0]", "SERVICE:ALIAS");
-    check_wrong("web: {image: a, external_links: [db]}\n", "web.external_links[0]", "STACK/SERVICE");
+    check_wrong("web: {image: a, links: ['db:a.b']}\ndb: {image: a}\n", "web.links[0]", "STACK/SERVICE");
+    check_wrong("web: {image: a, external_links: [/db]}\n", "web.external_links[0]", "STACK/SERVICE");
     check_wrong("web: {image: a, expose: [http]}\n", "web.expose[0]", "a port");
     check_wrong("web: {image: a, tty: 5}\n", "web.tty", "true or false");
     check_wrong("web: {build: .}\n", "web.build", "not supported");
@@ -131,6 +134,30 @@ fn keys_of_catalog_files_are_read() {
     let one = |line: &str| json(&format!("web:\n  image: a\n  {line}\n"))[0].clone();
     for (line, field, expected) in [
         ("privileged: true", "/engine/privileged", serde_json::json!(true)),
+        ("read_only: off", "/engine/read_only", serde_json::json!(false)),
+        ("labels: {io.rancher.container.start_once: yes}", "/restart", serde_json::json!("no")),
+        ("labels: {io.rancher.scheduler.global: On}", "/labels/io.rancher.scheduler.global", serde_json::json!("true")),
+        (
+            "environment: {A: 0123, B: 22:22, C: no, D: 08}",
+            "/environment",
+            serde_json::json!({"A": "0123", "B": "22:22", "C": "no", "D": "08"}),
+        ),
+        ("scale: 03", "/count", serde_json::json!(3)),
+        ("dns: ['', 192.0.2.1]", "/dns", serde_json::json!(["192.0.2.1"])),
+        ("dns: ['']", "/dns", serde_json::json!(null)),
+        ("cap_add: ['', A]", "/engine/cap_add", serde_json::json!(["A"])),
+        ("links: ['other/db:sql', 'x/y']", "/labels/io.berth.links", serde_json::json!("other/db:sql,x/y:y")),
+        ("external_links: ['db:sql', 'web:']", "/labels/io.berth.links", serde_json::json!("db:sql")),
+        (
+            "credential_spec: {file: a.json}",
+            "/engine/security_opt",
+            serde_json::json!(["credentialspec=file://a.json"]),
+        ),
+        (
+            "security_opt: [a]\n  credential_spec: {registry: b}",
+            "/engine/security_opt",
+            serde_json::json!(["a", "credentialspec=registry://b"]),
+        ),
         ("privileged: '${NO:-true}'", "/engine/privileged", serde_json::json!(true)),
         ("cap_add: [NET_ADMIN]", "/engine/cap_add", serde_json::json!(["NET_ADMIN"])),
         ("cap_drop: [ALL]", "/engine/cap_drop", serde_json::json!(["ALL"])),
@@ -196,8 +223,11 @@ fn keys_of_catalog_files_are_read() {
             serde_json::json!(["a:/a:ro", "/b"]),
         ),
     ] {
-        assert_eq!(one(line).pointer(field), Some(&expected), "{line}: {}", one(line));
+        assert_eq!(one(line).pointer(field).cloned().unwrap_or_default(), expected, "{line}: {}", one(line));
     }
+    check_wrong("web: {image: a, credential_spec: {config: b}}\n", "web.credential_spec.config", "not supported");
+    check_wrong("web: {image: a, credential_spec: {}}\n", "web.credential_spec", "file");
+    check_wrong("web: {image: a, pid: 'service:b'}\n", "web.pid", "not supported");
     check_wrong("web: {image: a, cpu_shares: many}\n", "web.cpu_shares", "a number");
     check_wrong("web: {image: a, ulimits: {nofile: {soft: 1}}}\n", "web.ulimits.nofile.hard", "missing");
     check_wrong("web: {image: a, log_driver: a, logging: {driver: b}}\n", "web.log_driver", "one of them");
@@ -228,6 +258,39 @@ fn volumes_have_the_driver_that_the_file_says() {
 }
 
 #[test]
+fn volumes_of_stacks_have_the_options_that_the_file_says() {
+    let file = "version: '2'\nservices: {web: {image: a, volumes: ['data:/a', 'each:/b', 'none:/c', /d]}}\n\
+                volumes:\n  data: {driver_opts: {type: nfs, size: 5, none: ''}}\n  each: {per_container: true, driver_opts: {x: y}}\n\
+                \x20 none: {name: real, driver_opts: {z: ~}}\n  other: {driver_opts: {unused: a}}\n";
+    let found = serde_json::to_value(&read_for(true, file).unwrap()[0]).unwrap();
+    let expected = serde_json::json!({ "data": { "type": "nfs", "size": "5" }, "shop-each-${index}": { "x": "y" } });
+    assert_eq!(found["volume_options"], expected);
+    let wrong = read_for(true, &file.replace("size: 5", "size: [5]")).unwrap_err();
+    assert_eq!(wrong.field, "volumes.data.driver_opts.size");
+}
+
+#[test]
+fn a_stack_may_have_services_that_do_not_run_yet() {
+    let one = |line: &str| {
+        let found = read_for(true, &format!("web:\n  image: a\n  {line}\n"));
+        serde_json::to_value(&found.unwrap_or_else(|error| panic!("{line}: {error}"))[0]).unwrap()
+    };
+    for (line, count, start) in [
+        ("scale: 0", serde_json::json!(0), serde_json::Value::Null),
+        ("deploy: {replicas: 0}", serde_json::json!(0), serde_json::Value::Null),
+        ("start_on_create: false", serde_json::Value::Null, serde_json::json!(false)),
+        ("start_on_create: 'no'\n  scale: 3", serde_json::Value::Null, serde_json::json!(false)),
+        ("start_on_create: ''\n  scale: 3", serde_json::json!(3), serde_json::Value::Null),
+    ] {
+        let found = one(line);
+        assert_eq!((&found["count"], &found["start"]), (&count, &start), "{line}: {found}");
+    }
+    let global = "web: {image: a, start_on_create: false, labels: {io.rancher.scheduler.global: yes}}\n";
+    let error = read_for(true, global).unwrap_err();
+    assert!(error.field == "web.start_on_create" && error.to_string().contains("global"), "{error}");
+}
+
+#[test]
 fn sidekicks_are_of_the_unit_of_their_service() {
     let found = json(
         "web:\n  image: web\n  volumes_from: ['data:ro']\n  labels: {io.rancher.sidekicks: 'data, log'}\n\
@@ -255,7 +318,20 @@ fn sidekicks_are_of_the_unit_of_their_service() {
     let chain = one(", labels: {io.rancher.sidekicks: third}") + "third: {image: a}\n";
     check_wrong(&chain, "side.labels.io.rancher.sidekicks", "side is a sidekick of web itself");
     check_wrong(&one(", scale: 2"), "side.scale", "web");
-    check_wrong(&one(", depends_on: [web]"), "side.depends_on", "same unit");
+    let after = |compose: &str| {
+        let found = json(compose);
+        assert_eq!(found.len(), 1, "{found:?}");
+        (found[0]["start_after"].clone(), found[0]["sidekicks"][0]["start_after"].clone())
+    };
+    let [own, none] = [serde_json::json!(["shop-web"]), serde_json::Value::Null];
+    assert_eq!(after(&one(", depends_on: [web], container_name: x")), (none.clone(), own));
+    let first = one("").replace("labels", "depends_on: [side], labels");
+    assert_eq!(after(&first), (serde_json::json!(["side"]), none));
+    check_wrong(&first.replace("{image: a}", "{image: a, net: 'container:web'}"), "web.depends_on", "no circle");
+    check_wrong(&first.replace("{image: a}", "{image: a, depends_on: [web]}"), "web.depends_on", "no circle");
+    let healthy = first.replace("[side]", "{side: {condition: service_healthy}}");
+    let error = read_for(true, &healthy).unwrap_err();
+    assert_eq!(error.field, "web.depends_on.side.condition", "{error}");
     check_wrong("web: {image: a, volumes_from: [db]}\ndb: {image: a}\n", "web.volumes_from[0]", "sidekick");
     check_wrong("web: {image: a, net: 'container:db'}\ndb: {image: a}\n", "web.net", "sidekick");
 }

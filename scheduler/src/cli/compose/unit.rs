@@ -21,6 +21,8 @@ pub(super) struct Unit {
     pub(super) ends: Vec<(Text, String)>,
     /// Those that are started before it unless they want the same: it only uses their names.
     pub(super) wishes: Vec<Text>,
+    /// Services of the unit, and others of it that are started before each.
+    pub(super) inside: Vec<(Text, Text)>,
 }
 
 impl Unit {
@@ -67,6 +69,7 @@ impl Compose<'_> {
                 waits: Vec::new(),
                 ends: Vec::new(),
                 wishes: Vec::new(),
+                inside: Vec::new(),
             });
         }
         for (name, value) in services {
@@ -77,25 +80,37 @@ impl Compose<'_> {
                     used.push(("depends_on", other, condition));
                 }
             }
-            let links = links(&service)?.into_iter();
-            used.extend(links.map(|link| ("links", link.target, Condition::Started)));
+            for link in links(&service)? {
+                let is_there = services.get(&link.target).is_some() || self.outside.contains(&link.target);
+                if link.key == "external_links" && !is_there {
+                    let text = format!(
+                        "no service {} in this file: its name has an address once the stack has one",
+                        link.target
+                    );
+                    self.warn(service.at(link.key), &text);
+                    continue;
+                }
+                used.push((link.key, link.target, Condition::Started));
+            }
             used.retain(|(_, other, _)| !self.outside.contains(other));
             for (key, other, condition) in used {
                 if services.get(&other).is_none() {
                     return Err(Invalid::new(service.at(key), format!("no service {other}"), "services of this file"));
                 }
                 let is_inside = unit_of(&other) == unit_of(name);
-                if key == "depends_on" && is_inside && other != *name {
-                    let expected = "services of other units; within one, volumes_from and network_mode give the order";
-                    return Err(Invalid::new(service.at(key), format!("{other} is in the same unit"), expected));
+                if key == "depends_on" && is_inside && condition != Condition::Started {
+                    let field = service.at(&format!("depends_on.{other}.condition"));
+                    let expected = "service_started: within a unit nothing is waited for but the start";
+                    return Err(Invalid::new(field, format!("{other} is in the same unit"), expected));
                 }
                 if let Some(unit) = units.iter_mut().find(|unit| unit.primary == unit_of(name)) {
                     match key {
-                        "depends_on" => unit.waits.push(unit_of(&other)),
+                        "depends_on" if is_inside && other != *name => unit.inside.push((name.clone(), other.clone())),
+                        "depends_on" => add(&mut unit.waits, unit_of(&other)),
                         _ if is_inside => {}
-                        _ => unit.wishes.push(unit_of(&other)),
+                        _ => add(&mut unit.wishes, unit_of(&other)),
                     }
-                    if condition == Condition::Completed {
+                    if condition == Condition::Completed && !is_inside {
                         unit.ends.push((unit_of(&other), service.at(&format!("depends_on.{other}.condition"))));
                     }
                 }
@@ -109,11 +124,19 @@ impl Compose<'_> {
         let mut fields = self.member(&unit.primary, services)?;
         let primary = fields.iter().find(|(key, _)| &**key == "name").map_or(Value::Null, |(_, name)| name.clone());
         self.connect(unit, &unit.primary, &primary, &mut fields)?;
+        // The predecessor's files say one for each sidekick, or what the primary has.
+        let count = fields.iter().find(|(key, _)| &**key == "count").map(|(_, value)| value.clone());
+        if fields.iter().any(|(key, _)| &**key == "start") {
+            // How many there are is said by who starts them.
+            fields.retain(|(key, _)| &**key != "count");
+            let number = count.as_ref().and_then(Value::as_int).unwrap_or(1).max(1);
+            let scale = format!("`scheduler scale {}/{}={number}`", self.stack, unit.primary);
+            let field = format!("{}{}.start_on_create", self.top, unit.primary);
+            self.warn(field, &format!("nothing is started while it is new: {scale} does"));
+        }
         let mut sidekicks = Vec::new();
         for name in &unit.sidekicks {
             let mut sidekick = self.member(name, services)?;
-            // The predecessor's files say one for each sidekick, or what the primary has.
-            let count = fields.iter().find(|(key, _)| &**key == "count").map(|(_, value)| value.clone());
             sidekick.retain(|(key, value)| {
                 &**key != "count" || !(Some(value) == count.as_ref() || *value == Value::Int(1))
             });
@@ -133,9 +156,12 @@ impl Compose<'_> {
             }
             let service = services.get(name).and_then(Value::as_map);
             if service.is_some_and(|map| map.get("container_name").is_some()) {
-                let expected = "none: the unit and the name of the service name its container";
-                let problem = "given for a sidekick";
-                return Err(Invalid::new(format!("{}{name}.container_name", self.top), problem, expected));
+                let why = "without effect: the unit and the name of the service name its container";
+                self.warn(format!("{}{name}.container_name", self.top), why);
+            }
+            if sidekick.iter().any(|(key, _)| &**key == "start") {
+                let why = format!("without effect: {} says whether the unit is started", unit.primary);
+                self.warn(format!("{}{name}.start_on_create", self.top), &why);
             }
             self.connect(unit, name, &primary, &mut sidekick)?;
             sidekick.retain(|(key, _)| !NOT_OF_MEMBERS.contains(&&**key));
@@ -163,6 +189,12 @@ impl Compose<'_> {
                 Invalid::new(format!("{}{name}.{key}", self.top), problem, expected)
             })
         };
+        let before = unit.inside.iter().filter(|(own, _)| **own == *name);
+        let before: Vec<Value> =
+            before.filter_map(|(_, other)| unit.container(other, primary)).map(Value::Text).collect();
+        if !before.is_empty() {
+            fields.push(("start_after".into(), Value::list(before)));
+        }
         for (key, value) in fields {
             if &**key == "volumes_from" {
                 let mut volumes = Vec::new();
@@ -184,6 +216,12 @@ impl Compose<'_> {
     }
 }
 
+fn add(names: &mut Vec<Text>, name: Text) {
+    if !names.contains(&name) {
+        names.push(name);
+    }
+}
+
 /// Fields of whole requests, and the keys they come from.
 const REQUEST_ONLY: &[(&str, &str)] = &[
     ("count", "scale"),
@@ -194,7 +232,7 @@ const REQUEST_ONLY: &[(&str, &str)] = &[
 ];
 
 /// Fields that a sidekick has from its unit.
-const NOT_OF_MEMBERS: &[&str] = &["constraints", "id", "name", "service", "spread", "stack", "update"];
+const NOT_OF_MEMBERS: &[&str] = &["constraints", "id", "name", "service", "spread", "stack", "start", "update"];
 
 fn sidekicks(service: &Section<'_>) -> Result<Vec<Text>, Invalid> {
     let labels = service.pairs("labels")?;

@@ -20,6 +20,36 @@ pub(super) struct Described {
     pub(super) external: Vec<Text>,
     /// What the engines call those that the file calls otherwise.
     pub(super) names: Vec<(Text, Text)>,
+    /// What the drivers of those that are made here are told.
+    options: Vec<(Text, Value)>,
+}
+
+impl Described {
+    /// The options of these volumes of a service, as engines call them; `None` if there are none.
+    pub(super) fn options_of(&self, volumes: &Value, stack: &str) -> Option<Value> {
+        let mut found: Vec<(Text, Value)> = Vec::new();
+        for volume in volumes.as_list().unwrap_or_default() {
+            let Some(name) = volume.as_str().and_then(named_volume) else { continue };
+            let Some((_, options)) = self.options.iter().find(|(own, _)| **own == *name) else { continue };
+            let real = self.named(volume.as_str().unwrap_or_default(), stack);
+            let real = real.as_deref().unwrap_or_default();
+            let real = named_volume(real).unwrap_or(name);
+            if !found.iter().any(|(own, _)| **own == *real) {
+                found.push((real.into(), options.clone()));
+            }
+        }
+        (!found.is_empty()).then(|| Map::new(found).into())
+    }
+
+    /// A volume of a service as engines call it, where the file calls it otherwise.
+    fn named(&self, volume: &str, stack: &str) -> Option<String> {
+        let (name, rest) = volume.split_once(':')?;
+        if self.of_units.iter().any(|own| **own == *name) {
+            return Some(format!("{stack}-{name}-{INDEX}:{rest}"));
+        }
+        let (_, real) = self.names.iter().find(|(own, _)| **own == *name)?;
+        Some(format!("{real}:{rest}"))
+    }
 }
 
 /// The volumes that the file describes.
@@ -44,11 +74,16 @@ pub(super) fn described(
         let is_external =
             matches!(volume.get("external"), Some(Value::Map(_))) || truth(&volume, "external")?.is_some();
         if volume.get("driver_opts").is_some() {
-            if !is_external {
-                let expected = "external: true, and a volume that is made on the hosts (`docker volume create --opt`)";
+            if is_external {
+                warn(volume.at("driver_opts"), "without effect: the volume is there, as `external` says");
+            } else if for_stack {
+                let options = options(&volume)?;
+                described.options.extend(options.map(|options| (name.clone(), options)));
+            } else {
+                let expected = "external: true, and a volume that is made on the hosts (`docker volume create --opt`), or \
+                                `scheduler up`: only stacks have volumes of their own";
                 return Err(Invalid::new(volume.at("driver_opts"), "is not supported", expected));
             }
-            warn(volume.at("driver_opts"), "without effect: the volume is there, as `external` says");
         }
         volume.only(&[&known[..], &["driver_opts"], of_stacks].concat())?;
         if truth(&volume, "per_container")?.is_some() {
@@ -79,6 +114,18 @@ pub(super) fn described(
     Ok(described)
 }
 
+/// What the driver of a volume is told; `None` if that is nothing.
+fn options(volume: &Section<'_>) -> Result<Option<Value>, Invalid> {
+    let Some(all) = volume.below("driver_opts")? else { return Ok(None) };
+    let mut options = Vec::new();
+    for (key, _) in all.map {
+        // An empty one, as a variable may be, says nothing.
+        let text = all.text(key)?.filter(|text| !text.is_empty());
+        options.extend(text.map(|text| (key.clone(), Value::Text(text))));
+    }
+    Ok((!options.is_empty()).then(|| Map::new(options).into()))
+}
+
 /// The names among these volumes, as engines call them, that others have made.
 pub(super) fn external(volumes: &[Value], all: &[Text]) -> Option<Value> {
     let names = volumes.iter().filter_map(|volume| named_volume(volume.as_str()?));
@@ -90,15 +137,9 @@ pub(super) fn external(volumes: &[Value], all: &[Text]) -> Option<Value> {
 
 /// The volumes of a service as engines call them: those of units have the stack's name and an index.
 pub(super) fn named(volumes: &Value, stack: &str, described: &Described) -> Vec<Value> {
-    let named = |volume: &Value| match volume.as_str().and_then(|text| text.split_once(':')) {
-        Some((name, rest)) if described.of_units.iter().any(|own| **own == *name) => {
-            Value::text(format!("{stack}-{name}-{INDEX}:{rest}"))
-        }
-        Some((name, rest)) => match described.names.iter().find(|(own, _)| **own == *name) {
-            Some((_, real)) => Value::text(format!("{real}:{rest}")),
-            None => volume.clone(),
-        },
-        None => volume.clone(),
+    let named = |volume: &Value| {
+        let own = volume.as_str().and_then(|text| described.named(text, stack));
+        own.map_or_else(|| volume.clone(), Value::text)
     };
     volumes.as_list().unwrap_or_default().iter().map(named).collect()
 }

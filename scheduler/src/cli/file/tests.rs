@@ -121,7 +121,7 @@ fn what_a_service_has_from_another_is_found_where_it_stands() {
 
 /// Files in the manner of the predecessor's catalog, and what becomes of each: the services in the order in which they are
 /// started, or why it is refused, and what has no effect.
-const CATALOG: [&str; 5] = ["databases", "infrastructure", "oddities", "specification", "web"];
+const CATALOG: [&str; 6] = ["databases", "forms", "infrastructure", "oddities", "specification", "web"];
 
 /// Sets what the files of the catalog are expected to be to what they are.
 const UPDATE: &str = "UPDATE";

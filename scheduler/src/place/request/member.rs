@@ -13,6 +13,7 @@ use crate::place::request::file::PutFile;
 use crate::place::request::health_check::HealthCheck;
 use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
 use crate::place::request::networks::JoinedNetwork;
+use crate::place::request::volume::VolumeOptions;
 use crate::place::windows::Build;
 
 /// Label of a container whose host name is its own name.
@@ -105,6 +106,8 @@ pub(crate) struct RunOptions {
     pub(crate) volumes_from: Vec<Text>,
     /// Whether its image is pulled before each container is created, also when its engine has one of this name.
     pub(crate) pulls_always: bool,
+    /// Other containers of the unit that are started before it.
+    pub(crate) start_after: Vec<Text>,
     /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure[:TIMES]`.
     pub(crate) restart: Option<Text>,
     /// Whether its input stays open while no client is attached.
@@ -121,6 +124,8 @@ pub(crate) struct RunOptions {
     pub(crate) volumes: Vec<Text>,
     /// Those of the volumes with names that are none of its stack.
     pub(crate) external_volumes: Vec<Text>,
+    /// What the drivers of volumes with names are told when these are made for its stack.
+    pub(crate) volume_options: Vec<VolumeOptions>,
     /// Where it runs.
     pub(crate) working_dir: Option<Text>,
 }
@@ -160,11 +165,13 @@ pub(super) const MEMBER_FIELDS: &[&str] = &[
     "pull_policy",
     "resources",
     "restart",
+    "start_after",
     "stdin_open",
     "stop_signal",
     "stop_timeout",
     "tty",
     "user",
+    "volume_options",
     "volumes",
     "volumes_from",
     "working_dir",
@@ -241,6 +248,7 @@ impl<'a> Fields<'a> {
             let problem = format!("given with {last}");
             return Err(Invalid::new(self.at(first), problem, "one of them: a container has one network"));
         }
+        let volumes = self.volumes()?;
         let mut networks = self.networks()?.into_iter();
         let first = networks.next().unwrap_or_default();
         if let Some(word) = restart.clone().filter(|word| !fine(word)) {
@@ -275,13 +283,15 @@ impl<'a> Fields<'a> {
             volumes_from: self.texts("volumes_from")?,
             pulls_always: self.word("pull_policy", &[("always", true), ("missing", false)])?.unwrap_or_default(),
             restart,
+            start_after: self.texts("start_after")?,
             stdin_open: self.truth("stdin_open")?,
             stop_signal: self.text("stop_signal")?,
             stop_timeout: self.int("stop_timeout", 0, GRACE_MAX.cast_signed())?,
             tty: self.truth("tty")?,
             user: self.text("user")?,
-            volumes: self.volumes()?,
             external_volumes: self.texts("external_volumes")?,
+            volume_options: self.volume_options(&volumes)?,
+            volumes,
             working_dir: self.text("working_dir")?,
         })
     }

@@ -1,4 +1,10 @@
-//! What a request mounts: volumes with names, and where each appears. ◇
+//! What a request mounts: volumes with names, what their drivers are told, and where each appears. ◇
+
+use model::{Text, Value};
+
+use crate::place::fields::Fields;
+use crate::place::invalid::Invalid;
+use crate::place::request::limits::LIST_MAX;
 
 /// Shortest name that engines take for a volume; one letter is a drive.
 const NAME_MIN: usize = 2;
@@ -40,6 +46,55 @@ pub(crate) fn drive_length(text: &str) -> Option<usize> {
     let skipped = if text.starts_with("\\\\?\\") || text.starts_with("//?/") { 4 } else { 0 };
     let bytes = text.as_bytes().get(skipped..skipped + 3)?;
     (bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && matches!(bytes[2], b'/' | b'\\')).then_some(skipped + 3)
+}
+
+/// Options whose values say where a volume is; others may be passwords.
+const OPTIONS_SHOWN: [&str; 2] = ["device", "type"];
+
+/// What the driver of a volume is told when the volume is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeOptions {
+    /// The volume, as the engine calls it.
+    pub(crate) volume: Text,
+    /// The options by name.
+    pub(crate) options: Vec<(Text, Text)>,
+}
+
+impl VolumeOptions {
+    /// What they let a container reach, as a policy calls each: a folder of the host, a server, a device.
+    pub(crate) fn privileges(&self) -> impl Iterator<Item = String> + '_ {
+        self.options.iter().map(|(key, value)| {
+            let is_shown = OPTIONS_SHOWN.iter().any(|shown| key.eq_ignore_ascii_case(shown));
+            if is_shown { format!("volume_options={key}={value}") } else { format!("volume_options={key}") }
+        })
+    }
+}
+
+impl Fields<'_> {
+    /// The options of volumes among these, by their names.
+    pub(super) fn volume_options(&self, volumes: &[Text]) -> Result<Vec<VolumeOptions>, Invalid> {
+        const KEY: &str = "volume_options";
+        let map = match self.get(KEY) {
+            None => return Ok(Vec::new()),
+            Some(Value::Map(map)) if map.len() <= LIST_MAX => map,
+            Some(other) => return self.wrong(KEY, other, format!("a map of at most {LIST_MAX} volumes")),
+        };
+        let all = Fields { path: self.at(KEY), map };
+        let mut found = Vec::new();
+        for (volume, value) in map {
+            if !volumes.iter().any(|mount| named_volume(mount) == Some(&**volume)) {
+                return Err(Invalid::new(all.at(volume), "not mounted", "the name of one of `volumes`"));
+            }
+            let Value::Map(map) = value else { return all.wrong(volume, value, "a map of options") };
+            let below = Fields { path: all.at(volume), map };
+            let option = |(key, _): &(Text, Value)| Ok((key.clone(), below.text(key)?.unwrap_or_default()));
+            found.push(VolumeOptions {
+                volume: volume.clone(),
+                options: map.iter().map(option).collect::<Result<_, Invalid>>()?,
+            });
+        }
+        Ok(found)
+    }
 }
 
 #[cfg(test)]
