@@ -1,9 +1,10 @@
-//! What people do with containers on two hosts over one scheduler: logs are read, commands run, units started again; and how a
+//! What people do with containers on three hosts over one scheduler: logs are read, commands run, units started again; and how a
 //! compose file has engines check health, wait for jobs and join networks.
 //!
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,24 +19,28 @@ const METADATA: &str = "127.0.0.1:8250";
 /// Everything there is. Fields are dropped in this order.
 struct World {
     scheduler: Service,
-    _agents: Vec<Service>,
+    agents: Vec<Service>,
     hosts: DockerHosts,
 }
 
 impl World {
     fn new() -> Option<Self> {
-        let hosts = DockerHosts::start(2)?;
+        let hosts = DockerHosts::start(3)?;
         for engine in &hosts.engines {
             for network in ["front", "back"] {
                 engine.docker(&["network", "create", network]);
             }
         }
-        let agent = |host| hosts.agent(host).with("--dns", "127.0.0.1:5353").with("--metadata", METADATA).start();
-        let agents = vec![agent(0), agent(1)];
+        let launch = |host| hosts.agent(host).with("--dns", "127.0.0.1:5353").with("--metadata", METADATA);
+        let agent = |host| launch(host).start();
+        // The last host has no room on its disk.
+        let full = full_disk(&root_of(&hosts));
+        let full: Vec<&str> = full.iter().map(String::as_str).collect();
+        let agents = vec![agent(0), agent(1), launch(2).through(&full).start()];
         let policy = hosts.folder().join("policy.yml");
         std::fs::write(&policy, "subjects: {token: {exec: [shop]}}\n").unwrap();
         let scheduler = hosts.scheduler(0, METADATA).with("--policy", &policy).start();
-        Some(Self { scheduler, _agents: agents, hosts })
+        Some(Self { scheduler, agents, hosts })
     }
 
     fn ask(&mut self, words: &[&str]) -> Ended {
@@ -84,6 +89,37 @@ impl World {
     }
 }
 
+/// The folder of the last host's engine.
+fn root_of(hosts: &DockerHosts) -> String {
+    hosts.engines[2].docker(&["info", "--format", "{{.DockerRootDir}}"]).trim().to_owned()
+}
+
+/// What starts an agent for which the folder of its engine is on a disk without room. It sees another one than the engine does.
+fn full_disk(root: &str) -> Vec<String> {
+    const SCRIPT: &str = "mount -t tmpfs -o size=1m tmpfs \"$0\" && head -c 1m /dev/zero >\"$0/full\"; exec \"$@\"";
+    ["unshare", "--mount", "sh", "-c", SCRIPT, root].map(ToOwned::to_owned).to_vec()
+}
+
+/// The line about the last host.
+fn on_host_3(text: &str) -> String {
+    text.lines().find(|line| line.starts_with("host-3")).unwrap_or_default().to_owned()
+}
+
+/// A host without room on its disk gets nothing; then it has some again.
+fn a_disk_without_room_keeps_containers_away(world: &mut World) {
+    eventually("the disk is seen", LIMIT, || {
+        on_host_3(&world.ask(&["hosts"]).output).contains("low on disk").then_some(())
+    });
+    let path = world.hosts.folder().join("one.json");
+    std::fs::write(&path, r#"{"image": "box"}"#).unwrap();
+    let path = path.display().to_string();
+    let root = root_of(&world.hosts);
+    let said = on_host_3(&world.told(&["explain", "-f", &path]));
+    assert!(said.contains(&format!("host is low on disk: {root} has to have 0.1 MiB free")), "{said}");
+    let full = format!("/proc/{}/root{root}/full", world.agents[2].pid());
+    std::fs::remove_file(&full).unwrap_or_else(|error| panic!("{full}: {error}"));
+}
+
 const SHOP: &str = r#"
 name: shop
 services:
@@ -98,12 +134,12 @@ services:
     command: [/bin/busybox, sh, -c, "trap exit TERM; echo hello from $$(/bin/busybox hostname); echo oops >&2; while :; do sleep 0.1; done"]
     healthcheck: {test: [CMD, /bin/busybox, "true"], interval: 500ms}
     networks: {front: {aliases: [www]}, back: {aliases: [inner]}}
-    deploy: {replicas: 2, update_config: {monitor: 1s}}
+    deploy: {replicas: 3, update_config: {monitor: 1s}}
 "#;
 
 /// Old images go, those that a container has do not.
 fn images_are_pruned(world: &mut World) {
-    for engine in &world.hosts.engines {
+    for engine in &world.hosts.engines[..2] {
         for image in ["old:1", "old:2", "old:3"] {
             engine.import(image, &[], &[]);
             std::thread::sleep(Duration::from_millis(1100));
@@ -129,15 +165,35 @@ fn images_are_pruned(world: &mut World) {
 #[test]
 fn logs_and_commands_are_of_containers_on_all_hosts() {
     let Some(mut world) = World::new() else { return };
-    eventually("both hosts are there", LIMIT, || {
+    eventually("all hosts are there", LIMIT, || {
         let ended = world.ask(&["hosts"]);
-        (ended.output.contains("host-1") && ended.output.contains("host-2")).then_some(())
+        ["host-1", "host-2", "host-3"].iter().all(|host| ended.output.contains(host)).then_some(())
     });
+    a_disk_without_room_keeps_containers_away(&mut world);
+
+    // A log that is followed ends with its container.
+    let talk = "name: other\nservices:\n  talk:\n    image: box\n    restart: 'no'\n\
+                \x20   command: [/bin/busybox, sh, -c, 'for n in 1 2 3 4 5 6; do echo line $$n; sleep 1; done']\n";
+    let path = world.hosts.folder().join("other.yml");
+    std::fs::write(&path, talk).unwrap();
+    world.told(&["up", &path.display().to_string(), "--detach"]);
+    // Refusals have a share of the audit log alone, so nothing is asked for in vain.
+    eventually("the container is there", LIMIT, || (!world.names("talk/1").is_empty()).then_some(()));
+    let followed = eventually("the log is followed to its end", LIMIT, || {
+        let ended = world.ask(&["logs", "other/talk", "--follow"]);
+        (ended.code == Some(0)).then_some(ended.output)
+    });
+    assert!(followed.contains("line 1") && followed.contains("line 6"), "{followed}");
+    eventually("the disk has room", LIMIT, || {
+        on_host_3(&world.ask(&["hosts"]).output).contains("active").then_some(())
+    });
+
     world.up("shop.yml", SHOP);
-    let names = [world.names("web/1"), world.names("web/2")].concat();
-    assert_eq!(names.len(), 2, "{names:?}");
-    let hosts: Vec<usize> = names.iter().map(|name| world.inspected(name).0).collect();
-    assert_ne!(hosts[0], hosts[1], "one on each host");
+    let units = ["web/1", "web/2", "web/3"];
+    let names = units.map(|unit| world.names(unit)).concat();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let hosts: BTreeSet<usize> = names.iter().map(|name| world.inspected(name).0).collect();
+    assert_eq!(hosts, BTreeSet::from([0, 1, 2]), "one on each host");
 
     // The job was over before the others began; engines check health and know both networks.
     let job = world.names("job/1");
@@ -151,7 +207,7 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
         assert!(networks[network]["Aliases"].as_array().unwrap().contains(&alias.into()), "{networks}");
     }
 
-    // Logs of both, whatever host they are on.
+    // Logs of all, whatever host they are on.
     let logs = world.told(&["logs", "shop/web", "--tail", "10"]);
     for name in &names {
         assert!(logs.lines().any(|line| line.starts_with(name.as_str()) && line.contains("hello from")), "{logs}");
@@ -161,26 +217,14 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
     assert_eq!(one.lines().count(), 1, "{one}");
     assert_eq!(world.ask(&["logs", "shop/nobody"]).code, Some(1));
 
-    // A log that is followed ends with its container.
-    let talk = "name: other\nservices:\n  talk:\n    image: box\n    restart: 'no'\n\
-                \x20   command: [/bin/busybox, sh, -c, 'for n in 1 2 3 4 5 6; do echo line $$n; sleep 1; done']\n";
-    let path = world.hosts.folder().join("other.yml");
-    std::fs::write(&path, talk).unwrap();
-    world.told(&["up", &path.display().to_string(), "--detach"]);
-    let followed = eventually("the log is followed to its end", LIMIT, || {
-        let ended = world.ask(&["logs", "other/talk", "--follow"]);
-        (ended.code == Some(0)).then_some(ended.output)
-    });
-    assert!(followed.contains("line 1") && followed.contains("line 6"), "{followed}");
-
     let described = world.told(&["inspect", "shop/web/1"]);
     let described: Value = serde_json::from_str(&described).unwrap();
     assert_eq!(described[0]["engine"]["State"]["Health"]["Status"], "healthy", "{described}");
 
     // Commands, where the policy allows them.
-    for (service, name) in [("shop/web/1", &names[0]), ("shop/web/2", &names[1])] {
+    for (unit, name) in units.iter().zip(&names) {
         let (_, found) = world.inspected(name);
-        let ran = world.told(&["exec", service, "--", "/bin/busybox", "hostname"]);
+        let ran = world.told(&["exec", &format!("shop/{unit}"), "--", "/bin/busybox", "hostname"]);
         assert_eq!(ran.trim(), found["Config"]["Hostname"].as_str().unwrap());
     }
     let failed = world.ask(&["exec", "shop/web", "--", "/bin/busybox", "sh", "-c", "echo secret-word >&2; exit 3"]);
@@ -196,7 +240,7 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
     let (_, after) = world.inspected(&names[0]);
     assert_eq!(before["Id"], after["Id"]);
     assert!(at(&before["State"]["StartedAt"]) < at(&after["State"]["StartedAt"]), "{before} {after}");
-    assert_eq!([world.names("web/1"), world.names("web/2")].concat(), names);
+    assert_eq!(units.map(|unit| world.names(unit)).concat(), names);
     let refused = world.ask(&["stop", "shop/web/1"]);
     assert!(refused.code == Some(1) && refused.errors.contains("scheduler scale"), "{}", refused.errors);
     world.told(&["run", "--name", "alone", "--stop-timeout", "1", "box", "/bin/busybox", "sleep", "3600"]);
