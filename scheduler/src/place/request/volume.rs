@@ -9,6 +9,9 @@ use crate::place::request::limits::LIST_MAX;
 /// Shortest name that engines take for a volume; one letter is a drive.
 const NAME_MIN: usize = 2;
 
+/// Options whose values say where a volume is; others may be passwords.
+const OPTIONS_SHOWN: [&str; 2] = ["device", "type"];
+
 /// The volume of the engine in `data:/data:ro`; `None` for a folder of the host, and for a volume without a name.
 pub(crate) fn named_volume(mount: &str) -> Option<&str> {
     // Folders begin with a slash or a drive, and a path alone is a volume without a name.
@@ -47,9 +50,6 @@ pub(crate) fn drive_length(text: &str) -> Option<usize> {
     let bytes = text.as_bytes().get(skipped..skipped + 3)?;
     (bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && matches!(bytes[2], b'/' | b'\\')).then_some(skipped + 3)
 }
-
-/// Options whose values say where a volume is; others may be passwords.
-const OPTIONS_SHOWN: [&str; 2] = ["device", "type"];
 
 /// What the driver of a volume is told when the volume is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
