@@ -7,6 +7,7 @@ mod system;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream as StdStream, UdpSocket};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
@@ -16,7 +17,7 @@ pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
 use tokio::io::Interest;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::redirect::Place;
 
@@ -98,16 +99,23 @@ where
     SockRef::from(stream).send_with_flags(bytes, system::SEND_LAST)
 }
 
-/// A socket for a connection that only shows whether a server answers at `address`; it is reset when it is closed.
+/// Begins a connection that only shows whether a server answers at `address`; it is reset when it is closed.
+///
+/// Does not wait. Where the server answers at once, as most of this machine do, it is connected already: then its
+/// [`peer_addr`](StdStream::peer_addr) is known. Otherwise it is once it can be written to, or it has an error then.
 ///
 /// On Linux the packet that ends the handshake waits for the first data. So it is not sent at all if there are none, and the
 /// application does not see the connection.
-pub fn probe_socket(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    system::delay_end_of_handshake(&SockRef::from(&socket))?;
+pub fn probe(address: SocketAddr) -> io::Result<StdStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    system::delay_end_of_handshake(&socket)?;
     // Without TIME_WAIT, which would hold a port of this host for minutes after each connection.
-    socket.set_zero_linger()?;
-    Ok(socket)
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if !system::is_connecting(&error) => Err(error),
+        _ => Ok(socket.into()),
+    }
 }
 
 /// The id that an engine has given to the container whose process has the other end of a connection within this machine;
@@ -348,6 +356,8 @@ fn open(address: SocketAddr, transport: Transport) -> io::Result<Socket> {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+    use std::thread;
+    use std::time::Instant;
 
     use super::*;
 
@@ -373,7 +383,7 @@ mod tests {
             let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             client.connect(&address.into()).unwrap();
             // Closing sends a reset then.
-            client.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            client.set_linger(Some(Duration::ZERO)).unwrap();
         }
         let last = std::net::TcpStream::connect(address).unwrap();
         let last = last.local_addr().unwrap();
@@ -404,7 +414,7 @@ mod tests {
             if error.to_string().contains(&owner) {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
             error = refused();
         }
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
@@ -456,26 +466,39 @@ mod tests {
         assert_eq!(udp_sockets(loopback(), 0).unwrap().len(), 1);
     }
 
-    #[tokio::test]
-    async fn probe_connects_and_is_reset_before_it_is_seen() {
-        use std::io::Read;
+    /// A connection that was begun, once it is made.
+    fn connected(address: SocketAddr) -> io::Result<StdStream> {
+        let stream = probe(address)?;
+        let begun = Instant::now();
+        while stream.peer_addr().is_err() {
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "neither connected nor refused");
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(stream)
+    }
+
+    #[test]
+    fn probe_connects_and_is_reset_before_it_is_seen() {
+        use std::io::{Read, Write};
         let listener = tcp_listener(loopback()).unwrap();
         let address = listener.local_addr().unwrap();
-        drop(probe_socket(address).unwrap().connect(address).await.unwrap());
+        drop(connected(address).unwrap());
         if cfg!(target_os = "linux") {
             assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         }
         // What sends something is seen as any other.
-        let stream = probe_socket(address).unwrap().connect(address).await.unwrap();
-        assert_eq!(stream.try_write(b"GET").unwrap(), 3);
+        let mut stream = connected(address).unwrap();
+        assert_eq!(stream.write(b"GET").unwrap(), 3);
         let (mut accepted, _) = listener.accept().unwrap();
         drop(stream);
         accepted.set_nonblocking(false).unwrap();
         let error = accepted.read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
         drop(listener);
-        let error = probe_socket(address).unwrap().connect(address).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(connected(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -75,6 +75,11 @@ pub(super) fn delay_end_of_handshake(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_quickack(false)
 }
 
+/// Whether a connection is on its way, as one that is not waited for mostly is.
+pub(super) fn is_connecting(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINPROGRESS)
+}
+
 /// Lets receives return the address that a datagram was sent to.
 pub(super) fn report_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, option) = match address {

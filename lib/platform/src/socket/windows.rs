@@ -136,6 +136,11 @@ pub(super) fn delay_end_of_handshake(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a connection is on its way, as one that is not waited for is.
+pub(super) fn is_connecting(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
 /// Only `WSARecvMsg` would return it.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn report_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
