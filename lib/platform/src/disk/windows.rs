@@ -1,4 +1,4 @@
-//! Room on disks, GetDiskFreeSpaceEx, which nanoserver has too.
+//! Room on disks, `GetDiskFreeSpaceEx`, which nanoserver has too.
 
 use std::io;
 use std::os::windows::ffi::OsStrExt;
