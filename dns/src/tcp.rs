@@ -103,7 +103,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 }
                 () = stopped.as_mut(), if !ended => {
                     ended = true;
-                    continue;
+                    // What has arrived by now is answered.
+                    let (stream, unread) = (&mut self.stream, &mut self.unread);
+                    let read = poll_fn(|context| Poll::Ready(poll_read(stream, unread, context))).await;
+                    if !matches!(read, Poll::Ready(Ok(1..))) {
+                        continue;
+                    }
                 }
                 receiver = pressed.as_mut(), if begun.is_none() && self.waiting.is_empty() => {
                     if since.elapsed() >= SHED_AFTER {

@@ -9,13 +9,16 @@ use hickory_proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use model::CLIENT_KNOWN_WITHIN;
 use process::Listeners;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::connection_end::Ends;
 use crate::metrics::Transport;
 use crate::shared::{Batch, Handled};
+use crate::tcp;
 
 #[derive(Parser)]
 struct Line {
@@ -68,13 +71,13 @@ async fn ask_from(client: &str, address: SocketAddr, name: &str) -> Message {
     Message::from_vec(&buffer[..length]).unwrap()
 }
 
-async fn send(stream: &mut TcpStream, query: &Message) {
+async fn send(stream: &mut (impl AsyncWrite + Unpin), query: &Message) {
     let bytes = query.to_vec().unwrap();
     stream.write_u16(u16::try_from(bytes.len()).unwrap()).await.unwrap();
     stream.write_all(&bytes).await.unwrap();
 }
 
-async fn receive(stream: &mut TcpStream) -> Message {
+async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> Message {
     let mut bytes = vec![0; usize::from(stream.read_u16().await.unwrap())];
     stream.read_exact(&mut bytes).await.unwrap();
     Message::from_vec(&bytes).unwrap()
@@ -188,6 +191,24 @@ async fn questions_in_flight_are_answered_before_the_end() {
     stop.cancel();
     assert_eq!(asking.await.unwrap().metadata.response_code, ResponseCode::ServFail);
     running.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_question_that_has_arrived_when_the_service_stops_is_answered() {
+    let running = start("dns");
+    publish(&running, "10.0.0.1").await;
+    // Which of the two is seen first is not the same each time.
+    for _ in 0..20 {
+        let (mut client, connection) = duplex(4096);
+        send(&mut client, &query(7, "web.rancher.internal.")).await;
+        let ends = Ends { stop: CancellationToken::new(), pressure: watch::channel(()).1 };
+        ends.stop.cancel();
+        let from = (SocketAddr::from(([127, 0, 0, 1], 1)), Transport::Tcp);
+        let served = tokio::spawn(tcp::Connection::new(connection, from, running.shared.clone()).serve(ends));
+        assert_eq!(receive(&mut client).await.answers.len(), 1);
+        served.await.unwrap().unwrap();
+    }
+    running.task.abort();
 }
 
 async fn connect_from(client: &str, address: SocketAddr) -> TcpStream {

@@ -34,8 +34,9 @@ pub(crate) const KEPT_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) const AFTERWARDS: &[&str] = &["publish"];
 
 /// How long a process that has a successor serves the connections that it has: a client that has just connected can ask, and one that
-/// keeps its connection gets to know with its next response that it ends.
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
+/// keeps its connection gets to know with its next response that it ends. On a machine without time to spare, clients wait for a second
+/// between the two.
+pub(crate) const LINGER: Duration = Duration::from_secs(3);
 
 /// The part of the readiness that warns of a successor that failed.
 const PART: &str = "restart";
