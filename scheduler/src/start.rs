@@ -62,7 +62,7 @@ use crate::ledger::etcd::store::EtcdStore;
 use crate::lock::lock;
 use crate::place::Placer;
 use crate::place::answer::{FailedStart, PlacedContainer, Placement, STOPPING};
-use crate::place::life::Life;
+use crate::place::life::EngineAnswer;
 use crate::place::promise::{PATIENCE, undecided};
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
@@ -119,7 +119,7 @@ pub(crate) struct Starter {
     engines: Mutex<HashMap<Endpoint, Arc<DockerEngine>>>,
     jobs: Mutex<HashMap<Text, JobHandle>>,
     /// How containers are, by the engines' ids, as of the last look.
-    lives: Mutex<HashMap<Text, Life>>,
+    lives: Mutex<HashMap<Text, EngineAnswer>>,
     /// What containers that are being started or removed wait for, by name.
     waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
@@ -208,7 +208,9 @@ impl Starter {
         let lives = lock(&self.lives);
         let mut containers = answer.placements.iter().flat_map(|unit| &unit.containers);
         let is_gone = |one: &&PlacedContainer| {
-            one.container.as_ref().is_some_and(|container| lives.get(container).is_some_and(Life::is_gone))
+            one.container
+                .as_ref()
+                .is_some_and(|container| lives.get(container).is_some_and(|known| known.life.is_gone()))
         };
         let Some(one) = containers.find(is_gone) else { return Ok(()) };
         let (id, name) = (&answer.id, &one.name);

@@ -1,5 +1,7 @@
 //! The life of a container: what its engine, or the snapshot, says of it after its start.
 
+use std::sync::Arc;
+
 use bollard::models::{ContainerState, HealthStatusEnum};
 use model::{Container, Text};
 use serde::Serialize;
@@ -89,6 +91,32 @@ impl Life {
     /// Whether it ran to its end without an error.
     pub(crate) fn is_done(&self) -> bool {
         &*self.state == "exited" && self.exit_code == Some(0)
+    }
+}
+
+/// What the engine of a container said last.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineAnswer {
+    /// How it is.
+    pub(crate) life: Life,
+    /// How the cluster showed it at that time.
+    shown: Option<Arc<Container>>,
+}
+
+impl EngineAnswer {
+    /// An answer of just now, while the cluster shows the container like this.
+    pub(crate) fn now(life: Life, shown: Option<&Arc<Container>>) -> Self {
+        Self { life, shown: shown.cloned() }
+    }
+
+    /// Whether the cluster showed it like this already.
+    pub(crate) fn is_after(&self, container: &Arc<Container>) -> bool {
+        self.shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, container))
+    }
+
+    /// Whether a later answer says more: something else, or that the container runs although the cluster shows it differently by now.
+    pub(crate) fn is_outdone_by(&self, later: &Self) -> bool {
+        self.life != later.life || later.life.runs() && later.shown.as_ref().is_some_and(|shown| !self.is_after(shown))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The keeper: looks at each stack of this scheduler when something of it changes, and begins the steps to what is wanted.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use crate::stack::ahead::{add_suffixes, place_of};
 use crate::stack::counts::UnitCounts;
 use crate::stack::memory::{Flight, Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
-use crate::stack::world::{Look, is_gone};
+use crate::stack::world::{Doubt, Look, is_gone};
 use crate::start::Starter;
 use crate::subject::Subject;
 
@@ -54,6 +55,7 @@ pub(super) struct Seen {
     pub(super) record: StackRecord,
     pub(super) world: World,
     pub(super) plan: Plan,
+    doubts: Vec<Doubt>,
 }
 
 impl Starter {
@@ -198,8 +200,9 @@ impl Starter {
         }
         self.with_stack(name, |memory| memory.missing_images(&record.stack));
         let mut memory = self.memory_of(name);
-        let Seen { record, world, plan } = self.see(record, &mut memory, Duration::ZERO);
+        let Seen { record, world, plan, doubts } = self.see(record, &mut memory, Duration::ZERO);
         self.remember(name, memory);
+        self.resolve(name, doubts);
         if let Err(why) = self.placer().note_done(&record.stack, &world, self.clock()).await {
             warn!(stack = %name, %why, "that jobs are done is not stored");
             return Some(HALTED);
@@ -316,8 +319,10 @@ impl Starter {
         let now = self.clock().now();
         let inventory = self.placer().inventory();
         let sees = self.placer().outdated().is_none();
-        let look = Look { inventory: &inventory, life: &|id| self.life(id), now, sees };
+        let doubts = RefCell::default();
+        let look = Look { inventory: &inventory, answer: &|id| self.answer(id), doubts, now, sees };
         let mut world = self.placer().with_any(now, |book| look.world(book, stack, memory));
+        let doubts = look.doubts.into_inner();
         world.leaving = in_state(&inventory, "deactivating");
         world.cordoned = in_state(&inventory, "inactive");
         let subject = record.subject();
@@ -337,7 +342,21 @@ impl Starter {
             healthy: world.units.iter().filter(|unit| unit.is_live() && unit.is_healthy()).count(),
             evicted: world.units.iter().filter(|unit| unit.state == State::Evicted).count(),
         };
-        Seen { record, world, plan }
+        Seen { record, world, plan, doubts }
+    }
+
+    /// Asks engines about what the cluster shows as ended; what they say has the stack looked at again.
+    fn resolve(self: &Arc<Self>, stack: &Text, doubts: Vec<Doubt>) {
+        for Doubt { host, id, shown } in doubts {
+            if !self.with_stack(stack, |memory| memory.asked.insert(id.clone())) {
+                continue;
+            }
+            let (starter, stack) = (self.clone(), stack.clone());
+            self.spawn(async move {
+                starter.look_at_container(&host, &id, Some(&shown)).await;
+                starter.with_stack(&stack, |memory| memory.asked.remove(&id));
+            });
+        }
     }
 
     /// Begins those steps that are not begun; returns when to look again for those that have to wait.

@@ -55,6 +55,8 @@ pub(crate) struct StackMemory {
     pub(crate) room: Option<(Duration, Room)>,
     /// How many units there were at the last look.
     pub(crate) counts: UnitCounts,
+    /// Containers, by their engines' ids, about which these are being asked.
+    pub(crate) asked: BTreeSet<Text>,
     /// Why nothing is done.
     pub(crate) halted: Option<String>,
     /// Why volumes of a stack that is removed are still there.

@@ -147,7 +147,7 @@ fn revision_view(revision: &StackRevision) -> RevisionView {
 }
 
 fn view(seen: &Seen, memory: &StackMemory, hosts: &HostNames) -> StackView {
-    let Seen { record, world, plan } = seen;
+    let Seen { record, world, plan, .. } = seen;
     let stack = &record.stack;
     let services: Vec<ServiceView> = stack
         .services

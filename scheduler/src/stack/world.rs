@@ -1,6 +1,8 @@
 //! What there is of a stack, from the ledger, the cluster and what engines said last. ◇
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{Container, Text};
@@ -10,17 +12,28 @@ use crate::ledger::book::Book;
 use crate::ledger::record::{PromiseState, PromisedContainer, Record, Replica, Stage};
 use crate::ledger::stack::StackUnit;
 use crate::place::inventory::Inventory;
-use crate::place::life::Life;
+use crate::place::life::{EngineAnswer, Life};
 use crate::stack::memory::{Flight, Memory, StackMemory};
 
 /// What a unit is seen with.
 pub(super) struct Look<'a> {
     pub(super) inventory: &'a Inventory,
-    /// How a container is, by the engine's id.
-    pub(super) life: &'a dyn Fn(&Text) -> Option<Life>,
+    /// What its engine said of a container, by the engine's id.
+    pub(super) answer: &'a dyn Fn(&Text) -> Option<EngineAnswer>,
+    /// What has to be asked before the plan can count on it.
+    pub(super) doubts: RefCell<Vec<Doubt>>,
     pub(super) now: Duration,
     /// Whether the scheduler sees its ledger and the cluster.
     pub(super) sees: bool,
+}
+
+/// A container that the cluster shows as ended, while its engine said that it runs: one of the two is older.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    pub(super) host: Text,
+    /// The engine's id.
+    pub(super) id: Text,
+    pub(super) shown: Arc<Container>,
 }
 
 impl Look<'_> {
@@ -132,7 +145,7 @@ impl Look<'_> {
             .enumerate()
             .map(|(at, held)| {
                 let once = is_job || at > 0 && service.is_some_and(|service| is_once(service, at - 1));
-                self.container(held, once)
+                self.container(&replica.host, held, once)
             })
             .collect();
         let first = |is: fn(&State) -> bool| members.iter().find(|state| is(state)).cloned();
@@ -145,28 +158,36 @@ impl Look<'_> {
     }
 
     /// How a container is; one that runs once may end.
-    fn container(&self, held: &PromisedContainer, once: bool) -> State {
-        let known = held.container.as_ref().and_then(|id| (self.life)(id));
+    fn container(&self, host: &Text, held: &PromisedContainer, once: bool) -> State {
+        let known = held.container.as_ref().and_then(|id| (self.answer)(id));
         let shown = match &held.state {
             PromiseState::Settled(uuid) => self.inventory.containers().get(uuid),
             PromiseState::Reserved => None,
             PromiseState::Over => return State::Ended("its container is gone".into()),
         };
         match shown {
-            Some(container) => of_container(container, known, once),
+            Some(container) => of_container(container, known, once).unwrap_or_else(|| {
+                let id = held.container.clone().unwrap_or_default();
+                self.doubts.borrow_mut().push(Doubt { host: host.clone(), id, shown: container.clone() });
+                State::Starting
+            }),
             // The cluster does not show containers that have ended, and may show none at all.
-            None => known.map_or(State::Starting, |life| of_life(&life, once)),
+            None => known.map_or(State::Starting, |known| of_life(&known.life, once)),
         }
     }
 }
 
-fn of_container(container: &Container, known: Option<Life>, once: bool) -> State {
-    let life = Life::of_snapshot(container);
-    if life.runs() {
-        return of_life(&life, once);
-    }
-    // With which code it ended only its engine says.
-    of_life(&known.filter(|known| !known.runs()).unwrap_or(life), once)
+/// How a container is that the cluster shows; `None` if only its engine can say which is older: that it has ended, or that it runs.
+fn of_container(container: &Arc<Container>, known: Option<EngineAnswer>, once: bool) -> Option<State> {
+    let shown = Life::of_snapshot(container);
+    let life = match known {
+        _ if shown.runs() => shown,
+        // With which code it ended only its engine says.
+        Some(known) if !known.life.runs() || known.is_after(container) => known.life,
+        Some(_) => return None,
+        None => shown,
+    };
+    Some(of_life(&life, once))
 }
 
 fn of_life(life: &Life, once: bool) -> State {
@@ -220,6 +241,8 @@ fn coming(id: &Text, (service, index, digest): (&Text, &Text, &Text), state: Sta
 
 #[cfg(test)]
 mod tests {
+    use model::{Map, Value};
+
     use super::*;
 
     fn life(state: &str, health: Option<&str>, exit_code: Option<i64>) -> Life {
@@ -237,6 +260,33 @@ mod tests {
             (Some("starting"), State::Starting),
         ] {
             assert_eq!(of_life(&life("running", health, None), false), expected, "{health:?}");
+        }
+    }
+
+    #[test]
+    fn an_engine_that_said_otherwise_is_asked_before_what_is_shown_stopped_counts_as_ended() {
+        let shown = |state: &str| {
+            let fields =
+                [("state", state), ("uuid", "web")].map(|(key, value)| (key.into(), Value::Text(value.into())));
+            Arc::new(Container::new(fields.into_iter().collect(), Map::default()).unwrap())
+        };
+        let (running, stopped) = (shown("running"), shown("stopped"));
+        let said = |state, code, before| Some(EngineAnswer::now(life(state, None, code), before));
+        let healthy = State::Healthy(Duration::ZERO);
+        for (case, container, known, expected) in [
+            ("nothing is known", &stopped, None, Some(State::Ended("it is exited".into()))),
+            ("it ran before", &stopped, said("running", None, Some(&running)), None),
+            ("it ran before it was shown", &stopped, said("running", None, None), None),
+            ("it was started again since", &stopped, said("running", None, Some(&stopped)), Some(healthy.clone())),
+            (
+                "it ended since",
+                &stopped,
+                said("exited", Some(3), Some(&running)),
+                Some(State::Ended("it ended with code 3".into())),
+            ),
+            ("it runs again", &running, said("exited", Some(3), Some(&stopped)), Some(healthy)),
+        ] {
+            assert_eq!(of_container(container, known, false), expected, "{case}");
         }
     }
 

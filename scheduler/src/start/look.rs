@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::EngineError;
-use model::{Text, engine_uuid};
+use model::{Container, Text, engine_uuid};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::ledger::record::Replica;
 use crate::lock::lock;
 use crate::place::answer::Placement;
-use crate::place::life::Life;
+use crate::place::life::{EngineAnswer, Life};
 use crate::place::work::StartedUnit;
 use crate::start::Starter;
 
@@ -63,15 +63,24 @@ impl Starter {
         for (host, container) in self.placer.containers_of(id, self.clock.now()) {
             let starter = self.clone();
             looking.spawn(async move {
-                let Ok((docker, _)) = starter.docker(&host) else { return };
-                match docker.find(&container).await {
-                    Ok(found) => starter.learn(&container, found.life),
-                    Err(EngineError::Absent(_)) => starter.learn(&container, Life::gone()),
-                    Err(_) => {}
-                }
+                let inventory = starter.placer.inventory();
+                starter
+                    .look_at_container(&host, &container, inventory.containers().get(&engine_uuid(&container)))
+                    .await;
             });
         }
         while looking.join_next().await.is_some() {}
+    }
+
+    /// Asks the engine of a host how a container is that the cluster shows like this.
+    pub(crate) async fn look_at_container(&self, host: &Text, container: &Text, shown: Option<&Arc<Container>>) {
+        let Ok((docker, _)) = self.docker(host) else { return };
+        let life = match docker.find(container).await {
+            Ok(found) => found.life,
+            Err(EngineError::Absent(_)) => Life::gone(),
+            Err(_) => return,
+        };
+        self.note_answer(container, EngineAnswer::now(life, shown));
     }
 
     async fn look_around(self: &Arc<Self>, all: bool) {
@@ -153,9 +162,9 @@ impl Starter {
                 self.learn(gone, Life::gone());
             }
             for one in containers.iter().filter_map(there) {
-                let known = lock(&self.lives)
-                    .get(&one.id)
-                    .is_some_and(|life| life.state == one.state && (life.health.is_none() || is_shown(&one.id)));
+                let known = lock(&self.lives).get(&one.id).is_some_and(|known| {
+                    known.life.state == one.state && (known.life.health.is_none() || is_shown(&one.id))
+                });
                 if (all || !known)
                     && let Ok(found) = docker.find(&one.id).await
                 {
@@ -180,7 +189,7 @@ impl Starter {
             };
             let away = self.placer.silent_engines().why(&unit.host.uuid).or_else(lost);
             for one in &mut unit.containers {
-                let known_life = one.container.as_ref().and_then(|container| lock(&self.lives).get(container).cloned());
+                let known_life = one.container.as_ref().and_then(|container| Some(self.answer(container)?.life));
                 let shown = || Some(Life::of_snapshot(inventory.containers().get(one.uuid.as_ref()?)?));
                 let life = known_life.or_else(shown);
                 let own = lock(&self.waits).get(&one.name).cloned();
@@ -193,9 +202,14 @@ impl Starter {
 
     /// Remembers how a container is.
     pub(super) fn learn(&self, container: &Text, life: Life) {
+        let inventory = self.placer.inventory();
+        self.note_answer(container, EngineAnswer::now(life, inventory.containers().get(&engine_uuid(container))));
+    }
+
+    fn note_answer(&self, container: &Text, answer: EngineAnswer) {
         let mut lives = lock(&self.lives);
-        let is_news = lives.get(container) != Some(&life);
-        lives.insert(container.clone(), life);
+        let is_news = lives.get(container).is_none_or(|known| known.is_outdone_by(&answer));
+        lives.insert(container.clone(), answer);
         drop(lives);
         if is_news {
             lock(&self.stack_memory).touched_all = true;
@@ -203,8 +217,8 @@ impl Starter {
         }
     }
 
-    /// How a container is, as its engine said at the last look.
-    pub(crate) fn life(&self, container: &Text) -> Option<Life> {
+    /// What the engine of a container said last.
+    pub(crate) fn answer(&self, container: &Text) -> Option<EngineAnswer> {
         lock(&self.lives).get(container).cloned()
     }
 
