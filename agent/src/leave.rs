@@ -96,32 +96,37 @@ impl Leave {
         if self.dry_run {
             return Ok(String::new());
         }
-        let left = self.wait(admin, left)?;
+        let mut left = self.wait(admin, left)?;
         left.may_leave(self.force_unmanaged)?;
-        let stays = if left.others.is_empty() { false } else { stop(&left.others)? };
+        let mut stays = false;
+        if !left.others.is_empty() {
+            stays = stop(admin, &left.others)?;
+            left = self.wait(admin, left)?;
+            left.may_leave(true)?;
+        }
         // What was started meanwhile is in the way again, if nothing was meant to stay.
         leave(admin, stays)
     }
 
-    /// Has units of stacks run elsewhere, and waits until none is left.
+    /// Has units of stacks run elsewhere, and waits until none is left. From then on schedulers place nothing here, for some time.
     fn wait(&self, admin: SocketAddr, mut left: Left) -> Result<Left, Failure> {
         let begun = Instant::now();
-        while !left.units.is_empty() {
-            if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
-                let problem =
-                    format!("after {} s {} still has {}", begun.elapsed().as_secs(), left.host, names(&left.units));
-                return Err(format!("{problem}; it stays. `scheduler stacks` says what each waits for").into());
-            }
+        loop {
             let now = Left::on(admin, true)?;
             if now.units.len() != left.units.len() {
                 progress(&format!("{}: {} units of stacks left: {}", now.host, now.units.len(), names(&now.units)));
             }
             left = now;
-            if !left.units.is_empty() {
-                sleep(LOOK);
+            if left.units.is_empty() {
+                return Ok(left);
             }
+            if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
+                let problem =
+                    format!("after {} s {} still has {}", begun.elapsed().as_secs(), left.host, names(&left.units));
+                return Err(format!("{problem}; it stays. `scheduler stacks` says what each waits for").into());
+            }
+            sleep(LOOK);
         }
-        Ok(left)
     }
 }
 
@@ -226,31 +231,33 @@ fn token(body: &str) -> Result<String, String> {
 }
 
 /// Stops containers, but for those of etcd and of Berth; whether there are such.
-fn stop(all: &[String]) -> Result<bool, Failure> {
+fn stop(admin: SocketAddr, all: &[String]) -> Result<bool, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let (endpoint, certificates) = live::follow::reach(&live::config::Engine::Local, None)?;
-        let engine = Engine::new(endpoint, certificates);
-        let mut stays = false;
-        for name in all {
-            let none = None::<InspectContainerOptions>;
-            let found =
-                engine.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
-            let image = found.config.and_then(|config| config.image).unwrap_or_default();
-            if is_own(&image) {
-                progress(&format!("{name} stays, since it is one of {image}"));
-                stays = true;
-                continue;
-            }
-            progress(&format!("stopping {name}"));
-            let seconds = i32::try_from(GRACE.as_secs()).unwrap_or(i32::MAX);
-            let options = StopContainerOptionsBuilder::default().t(seconds).build();
-            engine
-                .ask(GRACE + ASK_TIME, |docker| async move { docker.stop_container(name, Some(options)).await })
-                .await?;
-        }
-        Ok::<_, Failure>(stays)
-    })
+    let (endpoint, certificates) = live::follow::reach(&live::config::Engine::Local, None)?;
+    let engine = Engine::new(endpoint, certificates);
+    let mut stays = false;
+    for name in all {
+        // Each may take a while, and nothing is to be placed here meanwhile.
+        Left::on(admin, true)?;
+        stays |= !runtime.block_on(stop_one(&engine, name))?;
+    }
+    Ok(stays)
+}
+
+/// Stops a container, unless it is one of etcd or of Berth.
+async fn stop_one(engine: &Engine, name: &str) -> Result<bool, Failure> {
+    let none = None::<InspectContainerOptions>;
+    let found = engine.ask(ASK_TIME, |docker| async move { docker.inspect_container(name, none).await }).await?;
+    let image = found.config.and_then(|config| config.image).unwrap_or_default();
+    if is_own(&image) {
+        progress(&format!("{name} stays, since it is one of {image}"));
+        return Ok(false);
+    }
+    progress(&format!("stopping {name}"));
+    let seconds = i32::try_from(GRACE.as_secs()).unwrap_or(i32::MAX);
+    let options = StopContainerOptionsBuilder::default().t(seconds).build();
+    engine.ask(GRACE + ASK_TIME, |docker| async move { docker.stop_container(name, Some(options)).await }).await?;
+    Ok(true)
 }
 
 /// Whether an image is etcd's or Berth's: without them nothing could leave.

@@ -104,19 +104,37 @@ pub fn at_rate(rate: u32, end: &AtomicBool, mut ask: impl FnMut(&mut Counts)) ->
     counts
 }
 
+/// How often it is looked whether an answer is still waited for.
+const ANSWER_LOOK: Duration = Duration::from_millis(50);
+
 /// Questions by datagram, whether those before were answered or not.
 pub fn ask_udp(to: SocketAddr, rate: u32, end: &AtomicBool) -> Counts {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("the system has room");
     socket.connect(to).expect("the system has room");
     let question = Question::a(NAME).message();
     let sent: Arc<Mutex<Vec<Option<Instant>>>> = Arc::new(Mutex::new(vec![None; 1 << 16]));
+    let over = Arc::new(AtomicBool::new(false));
     let answers = thread::spawn({
         let (socket, sent) = (socket.try_clone().expect("the system has room"), sent.clone());
-        // The last question may take this long.
-        socket.set_read_timeout(Some(seconds(3))).expect("the system has room");
+        let over = over.clone();
+        socket.set_read_timeout(Some(ANSWER_LOOK)).expect("the system has room");
         move || {
             let (mut counts, mut answer) = (Counts::default(), [0; 1500]);
-            while let Ok(length) = socket.recv(&mut answer) {
+            let mut last = Instant::now();
+            loop {
+                let length = match socket.recv(&mut answer) {
+                    Ok(length) => length,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                        let sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+                        let is_over = over.load(Ordering::Relaxed);
+                        if is_over && (sent.iter().all(Option::is_none) || last.elapsed() > seconds(1)) {
+                            return counts;
+                        }
+                        continue;
+                    }
+                    Err(_) => return counts,
+                };
+                last = Instant::now();
                 let id = usize::from(u16::from_be_bytes([answer[0], answer[1]]));
                 let begun = sent.lock().unwrap_or_else(PoisonError::into_inner)[id].take();
                 // An answer with records, and no second one.
@@ -125,7 +143,6 @@ pub fn ask_udp(to: SocketAddr, rate: u32, end: &AtomicBool) -> Counts {
                     counts.count(begun, Ok(()));
                 }
             }
-            counts
         }
     });
     let mut id = 0_u16;
@@ -143,6 +160,7 @@ pub fn ask_udp(to: SocketAddr, rate: u32, end: &AtomicBool) -> Counts {
             counts.count(Instant::now(), Err(error));
         }
     });
+    over.store(true, Ordering::Relaxed);
     counts.add(answers.join().expect("it does not panic"));
     for unanswered in sent.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
         counts.count(*unanswered, Err(io::ErrorKind::TimedOut.into()));
@@ -224,17 +242,49 @@ fn request(stream: &mut BufReader<TcpStream>) -> io::Result<Option<bool>> {
 
 /// Waits for a change that does not come, again and again: each wait has to be answered, though it is by a stop.
 pub fn wait(to: SocketAddr, end: &AtomicBool) -> Counts {
+    waits(end, |_| wait_once(to))
+}
+
+/// The same, and asks again where a wait was not answered: another one may end that before it is over, too.
+pub fn wait_or_again(to: SocketAddr, end: &AtomicBool) -> Counts {
+    waits(end, |counts| {
+        loop {
+            match wait_once(to) {
+                Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => counts.repeated += 1,
+                outcome => return outcome,
+            }
+        }
+    })
+}
+
+fn waits(end: &AtomicBool, wait: impl Fn(&mut Counts) -> io::Result<()>) -> Counts {
     let mut counts = Counts::default();
     while !end.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        let target = "/latest/containers/data-db-1/name?wait=true&value=data-db-1&maxWait=5";
-        let outcome = http::get(target).within(seconds(20)).send(to).and_then(|response| match response.status {
-            200 | 503 => Ok(()),
-            status => Err(io::Error::other(status.to_string())),
-        });
+        let outcome = wait(&mut counts);
         // How long it took is no matter of the service.
         counts.count(begun, outcome);
         counts.longest = Duration::ZERO;
     }
     counts
+}
+
+fn wait_once(to: SocketAddr) -> io::Result<()> {
+    let target = "/latest/containers/data-db-1/name?wait=true&value=data-db-1&maxWait=5";
+    http::get(target).within(seconds(20)).send(to).and_then(|response| match response.status {
+        200 | 503 => Ok(()),
+        status => Err(io::Error::other(status.to_string())),
+    })
+}
+
+/// Asks, and a second time where that was not answered, as clients do.
+///
+/// # Errors
+///
+/// Fails if neither was.
+pub fn again(counts: &mut Counts, mut ask: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    ask().or_else(|_| {
+        counts.repeated += 1;
+        ask()
+    })
 }

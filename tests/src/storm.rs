@@ -118,6 +118,22 @@ impl Engines {
         assert_eq!(set.status, 200);
     }
 
+    /// What an engine has, as an agent shows it; asks until that is answered.
+    pub fn shown(&self, engine: u16) -> Vec<Value> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.base + engine));
+        let listed = std::iter::repeat_with(|| http::get("/containers/json?all=1").send(address)).flatten();
+        let mut good = listed.filter(|response| response.status == 200);
+        let list = good.next().map(|response| response.value()).unwrap_or_default();
+        let shown = |one: &Value| {
+            let name = one["Names"][0].as_str().unwrap_or_default().trim_start_matches('/');
+            json!({
+                "name": name, "uuid": one["Id"], "external_id": one["Id"], "host": format!("h{engine}"), "labels": one["Labels"],
+                "state": if one["State"] == "running" { "running" } else { "stopped" },
+            })
+        };
+        list.as_array().into_iter().flatten().map(shown).collect()
+    }
+
     /// Ends a container on an engine, as if by itself.
     pub fn end(&self, engine: u16, container: &str) {
         let stop = http::post(format!("/containers/{container}/stop"), "");
@@ -126,9 +142,13 @@ impl Engines {
 
     /// How often engines did something: `create`, `start`, `die` or `destroy`.
     pub fn count(&self, what: &str) -> usize {
+        self.events().iter().filter(|line| line["op"] == what).count()
+    }
+
+    /// All that engines did, in order.
+    pub fn events(&self) -> Vec<Value> {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| line["op"] == what).count()
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     fn says(&mut self, word: &str) {

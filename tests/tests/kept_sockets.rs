@@ -4,6 +4,7 @@
 //! one test. `BERTH_LONG=1` has 20 kills under the full load.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use tests::battery::is_long;
 use tests::cluster::{ClusterFolder, shop_text};
-use tests::load::{ADDRESS, Askers, Counts, NAME, ask_http, ask_tcp, ask_udp, at_rate};
+use tests::load::{
+    ADDRESS, Askers, Counts, KeptConnection, NAME, again, ask_http, ask_tcp, ask_udp, at_rate, wait_or_again,
+};
 use tests::namespace::Pair;
 use tests::shared::{Exclusive, python, there};
 use tests::successors::Agent;
@@ -26,9 +29,13 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Datagrams that a thread of `dns` takes at once.
 const BATCH: usize = 64;
 
-/// Kills, and questions by datagram and by connection a second.
-const LONG: (usize, u32, u32) = (20, 5_000, 500);
-const SHORT: (usize, u32, u32) = (3, 1_000, 50);
+/// Threads of each other kind of client.
+const THREADS: usize = 4;
+
+/// Kills, questions by datagram and by connection a second, of requests as many on new connections and on kept ones, and requests that
+/// wait for a change.
+const LONG: (usize, u32, u32, usize) = (20, 5_000, 500, 1_000);
+const SHORT: (usize, u32, u32, usize) = (3, 1_000, 50, 50);
 
 /// The launch below a manager that waits so long, as `RestartSec=` says, before it starts the program again.
 fn managed(folder: &ClusterFolder, launch: &Launch, pause: &str) -> Option<Launch> {
@@ -60,13 +67,9 @@ fn ask_twice(to: SocketAddr, end: &AtomicBool) -> Counts {
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         let (begun, question) = (Instant::now(), Question::a(NAME).message());
-        let mut ask = || {
+        let outcome = again(&mut counts, || {
             socket.send(&question)?;
             socket.recv(&mut answer).map(drop)
-        };
-        let outcome = ask().or_else(|_| {
-            counts.repeated += 1;
-            ask()
         });
         counts.count(begun, outcome);
         sleep(millis(2));
@@ -77,7 +80,7 @@ fn ask_twice(to: SocketAddr, end: &AtomicBool) -> Counts {
 #[test]
 fn a_process_that_is_killed_loses_no_more_than_it_had_in_hand() {
     let _processors = Exclusive::processors();
-    let (kills, udp, tcp) = if is_long() { LONG } else { SHORT };
+    let (kills, udp, tcp, waiting) = if is_long() { LONG } else { SHORT };
     let folder = ClusterFolder::new(shop_text());
     let launch = Launch::agent(&folder.file()).with("--state-dir", folder.path("state"));
     let Some(mut agent) = start(&folder, &launch, "100") else { return };
@@ -85,41 +88,43 @@ fn a_process_that_is_killed_loses_no_more_than_it_had_in_hand() {
     let admin = agent.started.admin();
     let mut askers = Askers::default();
     askers.add("UDP, asked once", move |end| ask_udp(dns, udp, end));
-    for _ in 0..4 {
+    // What was accepted ends with the process: its client asks again.
+    let twice = move |ask: fn(SocketAddr) -> io::Result<()>, to: SocketAddr, end: &AtomicBool| {
+        at_rate(tcp / 4, end, |counts| {
+            let begun = Instant::now();
+            let outcome = again(counts, || ask(to));
+            counts.count(begun, outcome);
+        })
+    };
+    for _ in 0..THREADS {
         askers.add("UDP, asked twice", move |end| ask_twice(dns, end));
-        // What was accepted ends with the process: its client asks again.
-        askers.add("TCP", move |end| {
-            at_rate(tcp / 4, end, |counts| {
-                let begun = Instant::now();
-                let outcome = ask_tcp(dns).or_else(|_| {
-                    counts.repeated += 1;
-                    ask_tcp(dns)
-                });
-                counts.count(begun, outcome);
-            })
-        });
-        askers.add("HTTP", move |end| {
-            at_rate(tcp / 4, end, |counts| {
-                let begun = Instant::now();
-                let outcome = ask_http(metadata).or_else(|_| {
-                    counts.repeated += 1;
-                    ask_http(metadata)
-                });
-                counts.count(begun, outcome);
-            })
+        askers.add("TCP", move |end| twice(ask_tcp, dns, end));
+        askers.add("HTTP, new connections", move |end| twice(ask_http, metadata, end));
+        askers.add("HTTP, kept connections", move |end| {
+            let mut connection = KeptConnection::default();
+            at_rate(tcp / 4, end, |counts| connection.ask(metadata, counts))
         });
     }
-    sleep(millis(500));
+    for _ in 0..waiting {
+        askers.add("waiting requests", move |end| wait_or_again(metadata, end));
+    }
+    sleep(Duration::from_millis(500));
     for _ in 0..kills {
         kill(&mut agent);
         eventually("ready", LIMIT, || (http::get("/readyz").send(admin).ok()?.status == 200).then_some(()));
-        sleep(millis(200));
+        sleep(Duration::from_millis(200));
     }
     let threads = thread::available_parallelism().unwrap().get();
     for (what, counts) in askers.end() {
         tell(&format!("{kills} kills, {what}: {counts}"));
-        let in_hand = if what == "UDP, asked once" { kills * threads * BATCH } else { 0 };
+        // One who asks again is answered, and has to do so once for each kill.
+        let (in_hand, clients) = match what {
+            "UDP, asked once" => (kills * threads * BATCH, 0),
+            "waiting requests" => (0, waiting),
+            _ => (0, THREADS),
+        };
         assert!(counts.lost.len() <= in_hand, "{what}: {counts}: {:?}", counts.lost.first());
+        assert!(counts.repeated <= kills * clients, "{what}: {counts}");
         assert!(counts.refused == 0 && counts.answered > 0, "{what}: {counts}");
     }
 }
@@ -146,7 +151,7 @@ fn what_is_not_served_any_more_is_given_up_and_what_is_stays() {
         (Question::a(NAME).within(seconds(2)).ask(dns).line() == ADDRESS).then_some(())
     });
     eventually("nothing listens where nothing is served", LIMIT, || {
-        let refused = ask_http(metadata).unwrap_err().kind() == std::io::ErrorKind::ConnectionRefused;
+        let refused = ask_http(metadata).unwrap_err().kind() == io::ErrorKind::ConnectionRefused;
         refused.then_some(())
     });
     let told = std::fs::read_to_string(folder.path("told")).unwrap();

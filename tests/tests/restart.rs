@@ -17,11 +17,14 @@ use tests::etcd::base64;
 use tests::load::{ADDRESS, Askers, KeptConnection, NAME, ask_http, ask_tcp, ask_udp, at_rate, wait};
 use tests::shared::Exclusive;
 use tests::successors::Agent;
-use tests::wait::{millis, seconds};
-use tests::{Launch, Question, binaries, eventually, http, tell};
+use tests::wait::seconds;
+use tests::{Launch, Question, binaries, eventually, http, scaled, tell};
 
 /// Longest wait for a restart.
 const LIMIT: Duration = Duration::from_secs(40);
+
+/// Longest time until an answer.
+const LONGEST_ANSWER: Duration = Duration::from_millis(150);
 
 /// How much is asked.
 #[derive(Clone, Copy, Debug)]
@@ -65,17 +68,18 @@ fn nothing_is_lost_or_refused_while_an_agent_starts_again() {
     for _ in 0..load.waiting {
         askers.add("waiting requests", move |end| wait(metadata, end));
     }
-    sleep(millis(500));
+    sleep(Duration::from_millis(500));
     let mut took = Vec::new();
     for _ in 0..load.restarts {
         took.push(agent.restart());
         eventually("ready", LIMIT, || (http::get("/readyz").send(admin).ok()?.status == 200).then_some(()));
-        sleep(millis(100));
+        sleep(Duration::from_millis(100));
     }
     for (what, counts) in askers.end() {
         tell(&format!("{} restarts, {what}: {counts}", load.restarts));
         assert!(counts.lost.is_empty() && counts.refused == 0, "{what}: {counts}: {:?}", counts.lost.first());
         assert!(counts.answered > 0, "{what}");
+        assert!(counts.longest <= scaled(LONGEST_ANSWER), "{what}: {counts}");
     }
     tell(&format!("longest restart {:?}", took.iter().max().unwrap()));
     // The last one stops as any other does.

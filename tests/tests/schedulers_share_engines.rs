@@ -1,10 +1,12 @@
 //! Several schedulers that start containers with one ledger in a real etcd, while everything fails: engines, the
 //! connections to them, and the schedulers themselves.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tests::battery::is_long;
 use tests::cable::Cable;
 use tests::etcd::{Etcd, base64};
 use tests::shared::Exclusive;
@@ -210,6 +212,114 @@ fn an_evacuation_goes_on_without_the_scheduler_and_the_command_that_began_it() {
     assert_eq!((ended.code, told["moved"].as_array().map(Vec::len)), (Some(0), Some(EVACUATED)), "{}", ended.errors);
     assert_eq!((on("h2"), engines.count("create"), wish()), (EVACUATED, 3 * EVACUATED, false));
     drop(other);
+}
+
+/// How many units the host has that is drained, with `BERTH_LONG=1` and without, and how long a scheduler lives meanwhile.
+const DRAINED: [(usize, Duration); 2] = [(50, Duration::from_secs(5)), (8, Duration::from_secs(4))];
+
+/// What of a stack runs by the log of its engines: the number of each unit with its host, once for each container.
+fn running(events: &[Value]) -> Vec<(String, String)> {
+    let mut containers = BTreeMap::new();
+    for event in events {
+        let id = event["container"].as_str().unwrap_or_default();
+        match event["op"].as_str() {
+            Some("start") => drop(containers.insert(id, event)),
+            Some("die" | "destroy") => drop(containers.remove(id)),
+            _ => {}
+        }
+    }
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let unit = |event: &Value| text(event, "name").split('-').nth(2).unwrap_or_default().to_owned();
+    containers.values().map(|event| (unit(event), text(event, "host"))).collect()
+}
+
+#[test]
+fn a_host_is_drained_though_replies_are_lost_and_schedulers_die() {
+    let Some(etcd) = Etcd::start(1) else { return };
+    let _processors = Exclusive::processors();
+    let (units, life) = DRAINED[usize::from(!is_long())];
+    let Some(mut engines) = Engines::start(4, CONTAINERS) else { return };
+    engines.mend();
+    let launches: Vec<_> = (0..SCHEDULERS).map(|_| launch(&engines, &etcd.urls())).collect();
+    let mut schedulers: Vec<_> = launches.iter().map(Launch::start).collect();
+    schedulers.iter_mut().for_each(Service::ready);
+    let addresses: Vec<_> = schedulers.iter_mut().map(Service::address).collect();
+    let cluster: Value = serde_json::from_slice(&std::fs::read(engines.files.file()).unwrap()).unwrap();
+    let all = cluster["hosts"].as_array().unwrap();
+    // What agents would show: the hosts, and what their engines have.
+    let shown = |hosts: &[Value]| {
+        let containers: Vec<_> = (0..4).flat_map(|engine| engines.shown(engine)).collect();
+        engines.files.replace(json!({ "berth": 1, "hosts": hosts, "containers": containers }).to_string());
+    };
+    shown(&all[..1]);
+    for address in &addresses {
+        eventually("it knows one host alone", TAKEOVER, || {
+            (!http::get("/v1/hosts").ask(*address).text().contains("uuid-1")).then_some(())
+        });
+    }
+    let stack = engines.files.path("web.yml");
+    let text = format!(
+        "[{{service: web, stack: shop, image: any, count: {units}, stop_timeout: 1, update: {{batch: 5, monitor: 1}}}}]\n"
+    );
+    std::fs::write(&stack, text).unwrap();
+    let ask = |at: usize, words: &[&str]| {
+        let launch = words.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
+        launch.with("--server", addresses[at].to_string()).run()
+    };
+    let up = ask(0, &["up", stack.to_str().unwrap(), "--stack", "shop"]);
+    assert_eq!(up.code, Some(0), "{up:?}");
+    let before = engines.events();
+    assert_eq!(running(&before).len(), units);
+
+    for engine in 0..4 {
+        let fault = json!({ "op": "*", "mode": "drop-after", "p": 0.25, "n": 1_u64 << 40 });
+        engines.fault(engine, Some(fault));
+    }
+    let mut draining = all.clone();
+    draining[0]["state"] = json!("deactivating");
+    shown(&draining);
+    let (begun, mut deaths) = (Instant::now(), 0);
+    let there = || running(&engines.events()).iter().filter(|(_, host)| host == "h0").count();
+    while there() > 0 {
+        assert!(begun.elapsed() < scaled(LIMIT), "{} units are still there", there());
+        let next = Instant::now() + life;
+        while there() > 0 && Instant::now() < next {
+            shown(&draining);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let at = deaths % SCHEDULERS;
+        schedulers[at].kill();
+        schedulers[at] = launches[at].clone().with("--listen", addresses[at].to_string()).start();
+        deaths += 1;
+    }
+    let took = begun.elapsed();
+    for engine in 0..4 {
+        engines.fault(engine, None);
+    }
+    schedulers.iter_mut().for_each(Service::ready);
+    eventually("the stack is done", Duration::from_mins(1), || {
+        shown(&draining);
+        let shown: Value = serde_json::from_str(&ask(0, &["stacks", "shop", "--json"]).output).ok()?;
+        (shown["state"] == "done").then_some(())
+    });
+
+    // Each unit ran at every moment, and each runs once.
+    let events = engines.events();
+    let mut most = 0;
+    for at in before.len()..=events.len() {
+        let now = running(&events[..at]);
+        let alive: BTreeSet<_> = now.iter().map(|(unit, _)| unit).collect();
+        assert_eq!(alive.len(), units, "{:?}", &events[at - 1]);
+        most = most.max(now.len());
+    }
+    let last = running(&events);
+    assert!(last.len() == units && last.iter().all(|(_, host)| host != "h0"), "{last:?}");
+    eventually("nothing else is left", Duration::from_mins(1), || {
+        (engines.count("create") - engines.count("destroy") == units).then_some(())
+    });
+    tests::tell(&format!(
+        "{units} units were moved in {took:.0?} while {deaths} schedulers died, {most} at once at most"
+    ));
 }
 
 #[test]

@@ -517,7 +517,7 @@ fn what_was_placed_on_a_dead_host_runs_elsewhere_though_a_scheduler_dies_and_its
             scope.spawn(move || {
                 let request = json!({
                     "id": format!("job-{at}"), "image": "box", "name": format!("job-{at}"), "start": true,
-                    "command": ["/bin/busybox", "sleep", "3600"],
+                    "command": ["/bin/busybox", "sh", "-c", format!("trap exit TERM; {RUNS}")],
                 });
                 let curl = ["curl", "-s", "-H", "Content-Type: application/json", "-H", &token];
                 let placed = on_first(&[&curl[..], &["-d", &request.to_string(), &url]].concat());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use etcd::{EtcdClient, EtcdError};
+use live::intents::HostState;
 use model::printable::printable_json;
 use network::claim::Claims;
 use network::registry::Listed;
@@ -42,8 +43,10 @@ struct Known {
 impl Known {
     /// Its state in one word: docs/hosts.md.
     fn state(&self, invitations: &BTreeMap<String, bool>) -> &'static str {
-        match self.said.state() {
-            Some(state) if self.published.is_some() => state.word(),
+        match (self.said.state(), &self.published) {
+            (Some(state), Some(_)) => state.word(),
+            // `agent leave` on the host itself.
+            (None, Some(host)) if host["state"] == HostState::Draining.on_the_wire() => "leaving",
             _ => self.presence(invitations),
         }
     }

@@ -227,8 +227,12 @@ async fn runs(client: &Client, unit: &Value, host: &Value) -> Result<bool, Failu
     let names = list(&unit["containers"]);
     let elsewhere = list(&answer["placements"]).iter().filter(|placed| placed["host"]["uuid"] != *host);
     let containers = elsewhere.flat_map(|placed| list(&placed["containers"]));
-    // Once the cluster shows a container, it is settled.
-    let is_running = |one: &&Value| matches!(one["state"].as_str(), Some("started" | "settled"));
+    // Once the cluster shows a container, it is settled, also one that was created alone.
+    let is_running = |one: &&Value| match one["state"].as_str() {
+        Some("started") => one["life"].is_null() || one["life"]["state"] == "running",
+        Some("settled") => one["life"]["state"] == "running",
+        _ => false,
+    };
     let running = containers.filter(|one| names.contains(&one["name"])).filter(is_running);
     Ok(running.count() == names.len())
 }
