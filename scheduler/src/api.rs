@@ -89,11 +89,13 @@ impl Server {
         let gate = gate(options, tokens, tls.is_some());
         let inventories = Arc::new(Store::new(Inventory::default()));
         let clock = Clock::start();
+        let secrets = options.secrets_key()?;
         let sync = match &options.ledger_etcd[..] {
             [] => None,
             members => {
                 let client = EtcdClient::new(options.etcd.with_members(members.to_vec()))?;
-                Some(EtcdSync::new(client, options.key_file()?))
+                let fingerprint = secrets.as_ref().map(|key| key.fingerprint().clone());
+                Some(EtcdSync::new(client, options.key_file()?, fingerprint))
             }
         };
         let ledger = match (&sync, &options.ledger) {
@@ -122,7 +124,6 @@ impl Server {
         let metrics = Metrics::register(registry, placer.clone(), clock);
         let sweep_after = options.sweep.map(|seconds| Duration::from_secs(seconds.into()));
         let last_logs = options.last_logs();
-        let secrets = options.secrets_key()?;
         let access = EngineAccess { certificates, resolver, registries, secrets, sweep_after, last_logs };
         let starter = Starter::new(placer.clone(), clock, access);
         Metrics::register_actions(registry, &starter);

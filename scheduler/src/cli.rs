@@ -240,7 +240,7 @@ impl Failure {
 
     fn code(&self) -> u8 {
         match self {
-            Self::Wrong(_) | Self::Refused { status: 400, .. } => WRONG,
+            Self::Wrong(_) | Self::Refused { status: 400 | 413, .. } => WRONG,
             Self::NoAnswer(_) | Self::Refused { .. } => NO_PLACE,
             Self::Listed(failure) => failure.code(),
         }
@@ -292,7 +292,7 @@ impl fmt::Display for Failure {
                 let text = |key: &str| body[key].as_str().unwrap_or_default();
                 match status {
                     400 => write!(f, "{}, expected {}", text("error"), text("expected")),
-                    401 | 403 => write!(f, "{} ({status}), expected {}", text("error"), text("expected")),
+                    401 | 403 | 413 => write!(f, "{} ({status}), expected {}", text("error"), text("expected")),
                     _ => write!(f, "{} ({status})", text("error")),
                 }
             }

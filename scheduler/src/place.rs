@@ -13,6 +13,7 @@ pub(crate) mod invalid;
 pub(crate) mod inventory;
 mod keep;
 pub(crate) mod life;
+pub(crate) mod name;
 pub(crate) mod port;
 pub(crate) mod promise;
 mod rebalance;

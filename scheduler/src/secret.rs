@@ -8,7 +8,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use model::{Map, Text, Value, unhex};
+use model::{Map, Text, Value, hex, unhex};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::Sha256;
 
@@ -23,6 +23,10 @@ pub(crate) const CONTENT_MAX: usize = 64 << 10;
 /// What each derived key is for, so that none serves two purposes.
 const ENCRYPTION: &[u8] = b"berth contents of files 1";
 const NONCES: &[u8] = b"berth nonces of contents 1";
+const FINGERPRINT: &[u8] = b"berth fingerprint of a key of contents 1";
+
+/// Bytes of a key's fingerprint: finding another key with the same 128 bits is infeasible.
+const FINGERPRINT_BYTES: usize = 16;
 
 /// What a file may be given as.
 const PLAIN: &str = "content";
@@ -33,6 +37,7 @@ const ENCODED: &str = "content_base64";
 pub(crate) struct SecretsKey {
     encryption: LessSafeKey,
     nonces: Hmac<Sha256>,
+    fingerprint: Text,
 }
 
 /// The bytes of a key in the text of its file: 64 hexadecimal digits, blanks around them.
@@ -56,7 +61,13 @@ impl SecretsKey {
         let derived =
             |purpose| Some(Hmac::<Sha256>::new_from_slice(&key).ok()?.chain_update(purpose).finalize().into_bytes());
         let encryption = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &derived(ENCRYPTION)?).ok()?);
-        Some(Self { encryption, nonces: Hmac::new_from_slice(&derived(NONCES)?).ok()? })
+        let fingerprint = hex(&derived(FINGERPRINT)?[..FINGERPRINT_BYTES]).into();
+        Some(Self { encryption, nonces: Hmac::new_from_slice(&derived(NONCES)?).ok()?, fingerprint })
+    }
+
+    /// Identifies the key and may be shown.
+    pub(crate) fn fingerprint(&self) -> &Text {
+        &self.fingerprint
     }
 
     /// Contents of a file of this stack, sealed.
@@ -213,6 +224,9 @@ mod tests {
         let text = format!(" {}\n", "0A".repeat(32));
         let sealed = SecretsKey::parse(text.as_bytes()).unwrap().seal("shop", b"x").unwrap();
         assert_eq!(key(10).open("shop", &sealed).as_deref(), Some(&b"x"[..]));
+        let fingerprint = key(10).fingerprint().clone();
+        assert_eq!(SecretsKey::parse(text.as_bytes()).unwrap().fingerprint(), &fingerprint);
+        assert!(fingerprint != *key(11).fingerprint() && fingerprint.len() == 32 && !fingerprint.contains("0a0a"));
         assert!(
             ["", "password", &"0a".repeat(33), &"0g".repeat(32)]
                 .iter()

@@ -92,13 +92,18 @@ impl DockerHosts {
 
     /// What a subcommand of the scheduler on a host ends with, which answers at this address.
     pub fn ask_scheduler(&self, host: usize, address: &str, words: &[&str]) -> Ended {
+        self.client_of_scheduler(host, address, words).run()
+    }
+
+    /// How a subcommand of the scheduler is started on a host.
+    pub fn client_of_scheduler(&self, host: usize, address: &str, words: &[&str]) -> Launch {
         let token = self.scheduler_state(host).join("scheduler.token");
         // Commands of a catalog and of images have two words.
         let (command, rest) = words.split_at(if matches!(words[0], "catalog" | "images") { 2 } else { 1 });
         let launch = command.iter().fold(Launch::bare(Executable::Scheduler), Launch::word);
         let launch = launch.word("--server").word(address).word("--token-file").word(token);
         let launch = rest.iter().fold(launch, Launch::word);
-        launch.in_namespace(&self.switch.hosts[host]).run()
+        launch.in_namespace(&self.switch.hosts[host])
     }
 
     fn scheduler_state(&self, host: usize) -> PathBuf {

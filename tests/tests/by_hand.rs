@@ -135,7 +135,49 @@ services:
     healthcheck: {test: [CMD, /bin/busybox, "true"], interval: 500ms}
     networks: {front: {aliases: [www]}, back: {aliases: [inner]}}
     deploy: {replicas: 3, update_config: {monitor: 1s}}
+  pair:
+    image: box
+    command: [/bin/busybox, sh, -c, "trap exit TERM; echo from the first; while :; do sleep 0.1; done"]
+    labels: {io.rancher.sidekicks: log}
+    deploy: {update_config: {monitor: 1s}}
+  log:
+    image: box
+    command: [/bin/busybox, sh, -c, "trap exit TERM; while :; do echo from the sidekick; sleep 0.2; done"]
 "#;
+
+/// A sidekick has an address of its own, and a client ends when nobody reads what it writes.
+fn a_sidekick_is_reached_by_its_name(world: &mut World) {
+    let name = format!("{}-log", world.names("pair/1")[0]);
+    let logs = world.told(&["logs", "shop/pair/log", "--tail", "3"]);
+    let is_its = |line: &str| line.starts_with(&name) && line.ends_with("| from the sidekick");
+    assert!(logs.lines().count() == 3 && logs.lines().all(is_its), "{logs}");
+    let all = world.told(&["logs", "shop/pair", "--tail", "3"]);
+    assert!(all.contains("| from the first") && all.contains("| from the sidekick"), "{all}");
+    let hostname = world.inspected(&name).1["Config"]["Hostname"].as_str().unwrap().to_owned();
+    for of in ["shop/pair/log", "shop/pair/1/log", &name] {
+        assert_eq!(world.told(&["exec", of, "--", "/bin/busybox", "hostname"]).trim(), hostname, "{of}");
+    }
+    for of in ["shop/pair/2/log", "shop/pair/lo", "shop/pair/1/pair"] {
+        assert_eq!(world.ask(&["logs", of]).code, Some(1), "{of}");
+    }
+
+    let bytes = world.ask(&["exec", "shop/pair/log", "--", "/bin/busybox", "printf", "a\\tb\\r\\n"]);
+    assert_eq!((bytes.code, &*bytes.output), (Some(0), "a\tb\r\n"), "{}", bytes.errors);
+    let loud = "for n in $(seq 200); do echo x; printf 'y\\tz\\n' >&2; sleep 0.1; done";
+    let exec = ["exec", "shop/pair/log", "--", "/bin/busybox", "sh", "-c", loud];
+    for words in [&["logs", "shop/pair/log", "--follow"][..], &exec] {
+        let address = world.scheduler.address().to_string();
+        let client = world.hosts.client_of_scheduler(0, &address, words);
+        let full = client.clone().through(&["sh", "-c", "exec \"$@\" >/dev/full", "sh"]).run();
+        assert!(full.code == Some(1) && full.errors.contains("error: standard output: "), "{words:?}: {}", full.errors);
+        let closed = client.through(&["sh", "-c", "\"$@\" | head -n 1", "sh"]).run();
+        assert_eq!((closed.code, closed.output.lines().count()), (Some(0), 1), "{words:?}: {}", closed.errors);
+        assert!(!closed.errors.contains("error"), "{words:?}: {}", closed.errors);
+        if words[0] == "exec" {
+            assert!(closed.errors.contains("y\tz\n"), "{:?}", closed.errors);
+        }
+    }
+}
 
 /// Old images go, those that a container has do not.
 fn images_are_pruned(world: &mut World) {
@@ -249,6 +291,7 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
     world.told(&["restart", "alone"]);
     assert_eq!(world.inspected("alone").1["State"]["Running"], true);
 
+    a_sidekick_is_reached_by_its_name(&mut world);
     images_are_pruned(&mut world);
 
     // Who did what is on record, without the arguments of commands.

@@ -1,6 +1,8 @@
 //! The seal of the ledger in a real etcd: what others write there starts nothing, and is reported.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -97,13 +99,20 @@ fn who_writes_the_ledger_in_etcd_without_its_key_has_nothing_started() {
         "kv/deleterange",
         &json!({ "key": base64(SCHEDULERS), "range_end": base64("/berth/v1/ledger/schedulers0") }),
     );
-    let mut second = launch(&engines, &etcd, &own).start();
+    let key_of_secrets = |digits: &str| {
+        let path = engines.files.path(&format!("secrets.{}", &digits[..2]));
+        std::fs::write(&path, digits).expect("the folder is ours");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the file is ours");
+        path
+    };
+    let (of_secrets, others) = (key_of_secrets(&"5a".repeat(32)), key_of_secrets(&"5b".repeat(32)));
+    let mut second = launch(&engines, &etcd, &own).with("--secrets-key", &of_secrets).start();
     second.ready();
     eventually("it is deleted", TAKEOVER, || pair(&etcd, &web, 0).is_none().then_some(()));
     unreadable(second.address(), "x");
 
     // A scheduler without the key has no part in it, until it is copied there.
-    let mut stranger = launch(&engines, &etcd, &other).start();
+    let mut stranger = launch(&engines, &etcd, &other).with("--secrets-key", others).start();
     let address = stranger.address();
     eventually("it has no key", SOON, || stranger.reasons().contains("sealed with the key").then_some(()));
     assert!(stranger.reasons().contains("ledger.key: copy the file"), "{}", stranger.reasons());
@@ -112,8 +121,16 @@ fn who_writes_the_ledger_in_etcd_without_its_key_has_nothing_started() {
     let refused = http::post("/v1/placements", json!({ "image": "any", "start": true }).to_string()).ask(address);
     assert_eq!(refused.status, 503, "{}", refused.text());
     std::fs::write(other.join("ledger.key"), key).expect("the folder is there");
+    // Nor has one that could not open contents of files.
+    let seals = "seals contents of files with the key";
+    eventually("it has another key for secrets", SOON, || stranger.reasons().contains(seals).then_some(()));
+    let refused = http::post("/v1/placements", json!({ "image": "any", "start": true }).to_string()).ask(address);
+    assert!(refused.status == 503 && !refused.text().contains("5b5b"), "{}", refused.text());
+    stranger.kill();
+    let mut stranger = launch(&engines, &etcd, &other).with("--secrets-key", &of_secrets).start();
     stranger.ready();
-    unreadable(address, "x");
+    unreadable(stranger.address(), "x");
+    assert!(second.reasons().is_empty(), "the first one goes on: {}", second.reasons());
     assert_eq!((engines.count("create"), engines.count("start")), (1, 1), "somebody believed what others wrote");
 }
 

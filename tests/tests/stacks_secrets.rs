@@ -127,7 +127,20 @@ fn without_the_key_contents_are_refused_and_nothing_is_started() {
     let file = world.file("shop.yml", SHOP);
     world.file("pw.txt", "x");
     let said = world.ends(2, &["up", &file, "--env-file", &variables]);
-    assert!(said.contains("--secrets-key") && said.contains("services[0].files[0]"), "{said}");
+    assert!(said.contains("--secrets-key") && said.contains("shop.yml, line 12: configs.text.content: "), "{said}");
+    let large = |name: &str| world.file(name, &"x".repeat(64 << 10));
+    let names: Vec<String> = (0..13).map(|number| format!("s{number}")).collect();
+    names.iter().for_each(|name| drop(large(name)));
+    let described: Vec<String> = names.iter().map(|name| format!("{name}: {{file: {name}}}")).collect();
+    let text = format!(
+        "services: {{web: {{image: box, secrets: [{}]}}}}\nsecrets: {{{}}}\n",
+        names.join(", "),
+        described.join(", ")
+    );
+    let file = world.file("large.yml", &text);
+    let said = world.ends(2, &["up", &file]);
+    assert!(said.contains("large.yml: body too large: services.web has 11"), "{said}");
+    assert!(said.contains("contents of configs and secrets") && said.contains("at most 1048576 bytes"), "{said}");
     assert_eq!(world.running("shop"), 0);
 }
 

@@ -78,7 +78,7 @@ impl Asked {
     fn parse(value: &Value, keys: &[&str]) -> Result<Self, Invalid> {
         let fields = Fields::of(value)?;
         fields.only(&[&["of"], keys])?;
-        let expected = "the id of a placement, STACK/SERVICE, STACK/SERVICE/INDEX, or the name of a container";
+        let expected = "the id of a placement, STACK/SERVICE[/INDEX][/SIDEKICK], or the name of a container";
         let of = fields.text("of")?.ok_or_else(|| Invalid::new("of", "missing", expected))?;
         let command: Vec<String> = fields.text_list("command")?.iter().map(ToString::to_string).collect();
         if keys.contains(&"command") && command.is_empty() {

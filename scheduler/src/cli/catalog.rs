@@ -15,11 +15,13 @@ use stacks::Question;
 use crate::cli::catalog::folder::{TemplateFolder, VersionFolder, templates};
 use crate::cli::catalog::given::{answers_of_file, answers_of_words};
 use crate::cli::client::Ask;
+use crate::cli::file::refused::ReadStack;
 use crate::cli::file::{Input, plain_name, read_stack};
 use crate::cli::stack::up::{Manner, brought_up, planned};
 use crate::cli::stack::{Waiting, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, row, word};
+use crate::place::name::given_name;
 
 /// Longest cell of a table, in characters.
 const CELL_MAX: usize = 80;
@@ -80,7 +82,7 @@ struct CatalogUp {
     #[arg(value_name = "DIR/TEMPLATE[/VERSION]")]
     template: PathBuf,
     /// Name of the stack [default: that of the template's folder]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = given_name)]
     stack: Option<String>,
     /// An answer; it wins over the file's
     #[arg(long, value_name = "KEY=VALUE")]
@@ -233,19 +235,16 @@ impl CatalogUp {
         let (template, at) = TemplateFolder::of_path(&self.template)?;
         let version = &template.versions[at];
         let stored = self.stored(&template.name).await?;
-        let (name, services, answers) = self.services(&template.name, version, stored, secrets)?;
-        let mut body = self.manner.body(&services);
+        let (read, answers) = self.services(&template.name, version, stored, secrets)?;
+        let mut body = self.manner.body(&read.services);
         body["answers"] = json!(answers);
-        if self.dry_run {
-            return planned(
-                &name,
-                &body,
-                "the same with --expect REVISION in the place of --dry-run does this",
-                &self.ask,
-            )
-            .await;
-        }
-        brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
+        let done = if self.dry_run {
+            let way = "the same with --expect REVISION in the place of --dry-run does this";
+            planned(&read.name, &body, way, &self.ask).await
+        } else {
+            brought_up(&read.name, body, self.expect, &self.waiting, &self.ask).await
+        };
+        done.map_err(|failure| read.placed(failure))
     }
 
     /// The answers that are stored with the stack, if there is one.
@@ -269,7 +268,7 @@ impl CatalogUp {
         version: &VersionFolder,
         stored: Vec<(String, String)>,
         secrets: &mut Vec<String>,
-    ) -> Result<(String, Vec<Value>, StoredAnswers), Failure> {
+    ) -> Result<(ReadStack, StoredAnswers), Failure> {
         version.warn_of_ignored();
         let kind = |name: &str| {
             let asked = version.said.questions.iter().find(|question| *question.variable == *name);
@@ -302,8 +301,8 @@ impl CatalogUp {
             let known = answers.iter().find(|(own, _)| **own == *name);
             known.map(|(_, value)| value.to_string())
         };
-        let (name, services) = version.with_files(&answer, stack, template, read_stack)?;
-        for service in &services {
+        let read = version.with_files(&answer, stack, template, read_stack)?;
+        for service in &read.services {
             if let Some(field) = field_with(service, secrets) {
                 let name = word(&service["service"]);
                 warn(&format!(
@@ -312,7 +311,7 @@ impl CatalogUp {
                 ));
             }
         }
-        Ok((name, services, stored))
+        Ok((read, stored))
     }
 }
 

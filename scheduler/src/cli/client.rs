@@ -276,3 +276,32 @@ fn has_files(body: &Value) -> bool {
     let of = |key: &str| body[key].as_array().into_iter().flatten().any(has_files);
     body["files"].as_array().is_some_and(|files| !files.is_empty()) || of("services") || of("sidekicks")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn ask(server: &str, insecure: bool) -> Ask {
+        Ask { server: server.parse().unwrap(), token_file: None, tls_certs: None, insecure, json: false }
+    }
+
+    #[tokio::test]
+    async fn no_contents_of_files_are_sent_in_plain_text_to_another_machine() {
+        let file = json!([{ "target": "/a", "content_base64": "eA==" }]);
+        let of = |service: Value| json!({ "services": [{ "service": "db" }, service] });
+        let (own, of_sidekick) = (of(json!({ "files": file })), of(json!({ "sidekicks": [{ "files": file }] })));
+        for body in [&own, &of_sidekick, &json!({ "files": file })] {
+            // An address of documentation: nothing would answer, so any other error is that it was tried.
+            let client = Client::new(&ask("192.0.2.1:8254", false)).unwrap();
+            let refused = client.ask(Method::PUT, "/v1/stacks/shop", Some(body), |_| {}).await.unwrap_err();
+            assert!(refused.starts_with("contents of secrets and configs would go to"), "{body}: {refused}");
+        }
+        let none = of(json!({ "files": [] }));
+        assert!(has_files(&own) && has_files(&of_sidekick) && !has_files(&none));
+        for (server, insecure) in [("192.0.2.1:8254", true), ("127.0.0.1:8254", false), ("[::1]:8254", false)] {
+            assert_eq!(Client::new(&ask(server, insecure)).unwrap().check_secrecy("it"), Ok(()), "{server}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ pub(crate) mod include;
 mod links;
 mod merge;
 mod networks;
+pub(crate) mod origins;
 mod outside;
 pub(crate) mod place;
 mod ports;
@@ -30,16 +31,19 @@ mod variable;
 mod volumes;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use model::{Map, Text, Value, scalar};
 
 use crate::cli::compose::depends_on::Condition;
-use crate::cli::compose::files::Files;
+use crate::cli::compose::files::{FileOrigin, Files};
 use crate::cli::compose::networks::NetworkNames;
+use crate::cli::compose::origins::{Origins, joined};
 use crate::cli::compose::section::Section;
 use crate::cli::compose::service::texts;
 use crate::cli::compose::volumes::Described;
 use crate::place::invalid::Invalid;
+use crate::place::name::{self, EXPECTED_NAME};
 use crate::place::request::Request;
 
 /// Most documents in one file.
@@ -103,6 +107,19 @@ pub(crate) fn requests(
     reading: &Reading<'_>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Vec<Value>, Invalid> {
+    Ok(read(documents, reading, warnings)?.into_iter().map(|(request, _)| request).collect())
+}
+
+/// The same, each with where its fields come from.
+///
+/// # Errors
+///
+/// As [`requests`].
+pub(crate) fn read(
+    documents: &[Value],
+    reading: &Reading<'_>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Vec<(Value, Origins)>, Invalid> {
     let for_stack = reading.for_stack;
     let mut requests = Vec::new();
     if reading.rancher.is_some() && (documents.len() != 1 || !is_compose(&documents[0])) {
@@ -115,7 +132,7 @@ pub(crate) fn requests(
                 let top = if is_whole(map) || is_bare(map) { "services." } else { "" };
                 let map = &if top.is_empty() { without_version(map) } else { map.clone() };
                 let compose = Compose {
-                    stack: name(map, reading),
+                    stack: name(map, reading).map_err(within)?,
                     top,
                     variable: reading.variable,
                     unset_is_empty: reading.unset_is_empty,
@@ -126,19 +143,21 @@ pub(crate) fn requests(
                     profiles: reading.profiles,
                     networks: NetworkNames::default(),
                     files: Files::default(),
+                    file_origins: RefCell::default(),
                     volumes: Described::default(),
                     outside: Vec::new(),
                     warnings: RefCell::default(),
                 };
                 let (found, told) = compose.requests(map).map_err(within)?;
-                requests.extend(found);
-                let placed = |told: Warning| Warning { field: within(Invalid::new(told.field, "", "")).field, ..told };
-                warnings.extend(told.into_iter().map(placed));
+                let place = |field: &str| within(Invalid::new(field, "", "")).field;
+                requests.extend(found.into_iter().map(|(request, origins)| (request, origins.within(place))));
+                warnings.extend(told.into_iter().map(|told| Warning { field: place(&told.field), ..told }));
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {
                     checked(item, for_stack).map_err(|error| within(below(&format!("[{at}]"), error)))?;
-                    requests.push(item.clone());
+                    let field = within(below(&format!("[{at}]"), Invalid::new("", "", ""))).field;
+                    requests.push((item.clone(), Origins::itself(&field)));
                 }
             }
             Value::Map(map) if map.get("berth").is_some() || map.get("hosts").is_some() => {
@@ -147,7 +166,7 @@ pub(crate) fn requests(
             }
             other => {
                 checked(other, for_stack).map_err(within)?;
-                requests.push(other.clone());
+                requests.push((other.clone(), Origins::itself(&within(Invalid::new("", "", "")).field)));
             }
         }
         if requests.len() > DOCUMENTS_MAX {
@@ -238,25 +257,6 @@ fn without_version(map: &Map) -> Map {
     if !is_whole(map) && is_number { map.without("version") } else { map.clone() }
 }
 
-/// The way to a field in a compose file, where a request calls it otherwise.
-fn as_in_compose(field: String) -> String {
-    let (within, rest) = match field.strip_prefix("sidekicks[") {
-        Some(_) => match field.split_once("].") {
-            Some((sidekick, rest)) => (format!("{sidekick}]."), rest.to_owned()),
-            None => return field,
-        },
-        None => (String::new(), field),
-    };
-    let rest = match &*rest {
-        "limits.memory" => "mem_limit".to_owned(),
-        "start_after" => "depends_on".to_owned(),
-        "limits.milli_cpu" => "cpus".to_owned(),
-        "resources.memory" => "mem_reservation".to_owned(),
-        other => other.strip_prefix("engine.").unwrap_or(other).to_owned(),
-    };
-    format!("{within}{rest}")
-}
-
 fn below(path: &str, error: Invalid) -> Invalid {
     let dot = if error.field.is_empty() || error.field.starts_with('[') { "" } else { "." };
     Invalid { field: format!("{path}{dot}{}", error.field), ..error }
@@ -293,9 +293,11 @@ pub(crate) fn plain_scalar(text: &str) -> Value {
     if is_long { Value::text(text) } else { scalar::core(text) }
 }
 
-fn name(map: &Map, reading: &Reading<'_>) -> String {
+fn name(map: &Map, reading: &Reading<'_>) -> Result<String, Invalid> {
     let own = map.text("name").filter(|_| !reading.is_stack_given);
-    own.map_or_else(|| reading.stack.to_owned(), ToString::to_string)
+    let Some(own) = own else { return Ok(reading.stack.to_owned()) };
+    let wrong = || Invalid::new("name", format!("found {own:?}"), EXPECTED_NAME);
+    name::name(own).map(|name| name.to_string()).ok_or_else(wrong)
 }
 
 struct Compose<'a> {
@@ -313,6 +315,8 @@ struct Compose<'a> {
     networks: NetworkNames,
     /// Its configs and secrets.
     files: Files,
+    /// By the name of a service, which of them its containers get, in that order.
+    file_origins: RefCell<BTreeMap<String, Vec<FileOrigin>>>,
     /// The volumes that the file describes.
     volumes: Described,
     /// Services for which no container is started.
@@ -347,7 +351,29 @@ impl Compose<'_> {
         Ok(Map::new(wanted))
     }
 
-    fn requests(mut self, map: &Map) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
+    /// Where the fields of the request of a unit come from.
+    fn origins(&self, unit: &unit::Unit) -> Origins {
+        let mut origins = Origins::default();
+        let files = self.file_origins.borrow();
+        let sidekicks = unit.sidekicks.iter().enumerate().map(|(at, name)| (format!("sidekicks[{at}]"), name));
+        for (field, name) in std::iter::once((String::new(), &unit.primary)).chain(sidekicks) {
+            let path = format!("{}{name}", self.top);
+            for (at, file) in files.get(&path).into_iter().flatten().enumerate() {
+                let field = joined(&field, &format!("files[{at}]"));
+                for content in ["content", "content_base64"] {
+                    origins.put(format!("{field}.{content}"), &*file.source);
+                }
+                origins.put(field, &*file.used);
+            }
+            if let Some((list, _)) = files.get(&path).and_then(|files| files.first()?.used.rsplit_once('[')) {
+                origins.put(joined(&field, "files"), list);
+            }
+            origins.put(field, path);
+        }
+        origins
+    }
+
+    fn requests(mut self, map: &Map) -> Result<(Vec<(Value, Origins)>, Vec<Warning>), Invalid> {
         let map = if self.top.is_empty() { map } else { &self.included(map)? };
         let file = Section { path: String::new(), map };
         let is_old = self.top.is_empty();
@@ -405,9 +431,10 @@ impl Compose<'_> {
             };
             let unit = left.remove(at);
             let request = self.unit(&unit, &services)?;
-            checked(&request, self.for_stack).map_err(|error| {
-                let field = as_in_compose(error.field);
-                below(&path(&unit.primary), Invalid { field, ..error })
+            let origins = self.origins(&unit);
+            checked(&request, self.for_stack).map_err(|error| match origins.of(&error.field) {
+                Some((origin, rest)) => Invalid { field: joined(origin, &rest), ..error },
+                None => error,
             })?;
             check_ends(&unit, &requests)?;
             let whole = request.as_map().cloned().unwrap_or_default();
@@ -416,7 +443,7 @@ impl Compose<'_> {
             let condition = |name| if has_to_end(name) { Condition::Completed } else { Condition::Started };
             let waits = Value::list(unit.waits.iter().chain(wishes).map(|name| condition(name).written(name)));
             let depends = self.for_stack.then(|| ("depends_on".into(), waits));
-            requests.push(whole.with(depends).into());
+            requests.push((whole.with(depends).into(), origins));
             done.push(unit.primary);
         }
         Ok((requests, self.warnings.into_inner()))
@@ -424,10 +451,10 @@ impl Compose<'_> {
 }
 
 /// Whether what a unit waits for the end of ever ends; what it waits for is among `requests`.
-fn check_ends(unit: &unit::Unit, requests: &[Value]) -> Result<(), Invalid> {
+fn check_ends(unit: &unit::Unit, requests: &[(Value, Origins)]) -> Result<(), Invalid> {
     for (name, field) in &unit.ends {
         let is_it = |map: &&Map| map.text("service") == Some(name);
-        let request = requests.iter().filter_map(Value::as_map).find(is_it);
+        let request = requests.iter().filter_map(|(request, _)| request.as_map()).find(is_it);
         if request.and_then(|map| map.text("restart")).is_none_or(|word| &**word != "no") {
             let expected = format!("restart: \"no\" in {name}, which makes it a job, or another condition");
             return Err(Invalid::new(&**field, format!("{name} never ends: it is started again"), expected));

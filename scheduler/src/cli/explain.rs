@@ -11,6 +11,7 @@ use crate::cli::client::Ask;
 use crate::cli::file::read;
 use crate::cli::terminal::{print, print_json};
 use crate::cli::{Failure, Outcome, client, fine, list, row, word};
+use crate::place::name::given_name;
 use crate::place::request::limits::ID_MAX;
 
 /// `explain`.
@@ -22,7 +23,7 @@ pub struct Explain {
     #[arg(short = 'f', long, value_name = "FILE")]
     file: PathBuf,
     /// Name of the stack [default: that in the file, or the folder's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = given_name)]
     stack: Option<String>,
     #[command(flatten)]
     pub(super) ask: Ask,
@@ -30,12 +31,13 @@ pub struct Explain {
 
 impl Explain {
     pub(super) async fn run(self) -> Outcome {
-        let (requests, _) = read(&self.file, self.stack.as_ref())?;
+        let (requests, places, _) = read(&self.file, self.stack.as_ref())?;
         let client = client(&self.ask)?;
         let mut answers = Vec::new();
-        for request in &requests {
+        for (at, request) in requests.iter().enumerate() {
             let answer = client.ask(Method::POST, "/v1/explain", Some(request), |_| {}).await;
-            answers.push(fine(answer.map_err(Failure::NoAnswer)?)?);
+            let answer = fine(answer.map_err(Failure::NoAnswer)?);
+            answers.push(answer.map_err(|failure| places.placed(at, failure))?);
         }
         let fits = answers.iter().all(|answer| answer["fits"].as_u64() > Some(0));
         if self.ask.json {

@@ -1,9 +1,11 @@
 //! Files of requests, as `place`, `explain`, `plan` and `up` read them.
 
+pub(super) mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Read};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +17,12 @@ use crate::cli::Failure;
 use crate::cli::compose;
 use crate::cli::compose::extends::{Extended, folder_of, path_below, services_of};
 use crate::cli::compose::include::paths_of_value;
+use crate::cli::compose::origins::Origins;
 use crate::cli::compose::{Reading, Warning};
+use crate::cli::file::refused::{Places, ReadStack};
 use crate::cli::terminal::warn;
 use crate::place::invalid::Invalid;
+use crate::place::name::{self, EXPECTED_NAME};
 use crate::secret::CONTENT_MAX;
 
 /// Largest file of variables: an engine takes an environment of some hundred KiB.
@@ -58,24 +63,31 @@ pub(super) struct Files<'a> {
     pub(super) profiles: &'a [String],
 }
 
-/// The requests of a file, and whether each may need those before it: of a compose file they come in the order of
-/// `depends_on`.
-pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, bool), Failure> {
+/// Most bytes that are read to find where in files requests come from, before it is known that anything is wrong with them.
+const PLACED_BYTES_MAX: usize = 8 << 20;
+
+/// The requests of a file, where they come from, and whether each may need those before it: of a compose file they come in the order
+/// of `depends_on`.
+pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, Places, bool), Failure> {
     let files = Files::of(file, None, stack)?;
     let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    Ok((warned(documents.requests(false, &files)?), is_compose))
+    let Read { requests, origins, warnings } = documents.requests(false, &files)?;
+    show(warnings);
+    Ok((requests, documents.places(origins, &files), is_compose))
 }
 
-/// The stack that files describe: its name and its services.
-pub(super) fn read_stack(files: &Files<'_>) -> Result<(String, Vec<Value>), Failure> {
-    stack(files).map(|(name, read)| (name, warned(read)))
+/// The stack that files describe.
+pub(super) fn read_stack(files: &Files<'_>) -> Result<ReadStack, Failure> {
+    let (read, warnings) = stack(files)?;
+    show(warnings);
+    Ok(read)
 }
 
-/// The same, with its warnings.
-fn stack(files: &Files<'_>) -> Result<(String, WithWarnings), Failure> {
+/// The same, and what has no effect.
+fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     let documents = Documents::read(files)?;
-    let (mut services, warnings) = documents.requests(true, files)?;
+    let Read { requests: mut services, origins, warnings } = documents.requests(true, files)?;
     let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -88,18 +100,30 @@ fn stack(files: &Files<'_>) -> Result<(String, WithWarnings), Failure> {
             map.remove("id");
         }
     }
-    Ok((name.unwrap_or(documents.stack), (services, warnings)))
+    if services.is_empty() {
+        return Err(documents.compose.wrong(&"no service in it"));
+    }
+    let name = name.unwrap_or_else(|| documents.stack.clone());
+    if name::name(&name).is_none() {
+        let place = documents.place("name", files);
+        return Err(Failure::Wrong(format!("{place}: name: found {name:?}, expected {EXPECTED_NAME}")));
+    }
+    Ok((ReadStack { name, services, places: documents.places(origins, files) }, warnings))
 }
 
-/// Requests, and a line for each thing that has no effect.
-type WithWarnings = (Vec<Value>, Vec<String>);
+/// What requests a file has.
+struct Read {
+    requests: Vec<Value>,
+    /// Where each of them comes from.
+    origins: Vec<Origins>,
+    /// A line for each thing that has no effect.
+    warnings: Vec<String>,
+}
 
-/// Shows the warnings.
-fn warned((requests, warnings): WithWarnings) -> Vec<Value> {
+fn show(warnings: Vec<String>) {
     for line in warnings {
         warn(&format!("warning: {line}"));
     }
-    requests
 }
 
 /// A variable of the environment.
@@ -137,7 +161,8 @@ impl Files<'_> {
     fn content(&self, name: &str) -> Result<Vec<u8>, String> {
         let mut content = Vec::new();
         // What is longer is refused where it is used.
-        let read = self.opened(name)?.1.take(CONTENT_MAX as u64 + 1).read_to_end(&mut content);
+        let read =
+            io::Read::read_to_end(&mut io::Read::take(self.opened(name)?.1, CONTENT_MAX as u64 + 1), &mut content);
         read.map_err(|error| error.to_string())?;
         Ok(content)
     }
@@ -229,10 +254,10 @@ impl Input {
         }
     }
 
-    fn read(shown: String, from: impl Read, most: u64) -> Result<Self, Failure> {
+    fn read(shown: String, from: impl io::Read, most: u64) -> Result<Self, Failure> {
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
         let mut contents = Vec::new();
-        let read = from.take(most + 1).read_to_end(&mut contents);
+        let read = io::Read::read_to_end(&mut from.take(most + 1), &mut contents);
         if read.map_err(|error| wrong(&error))? as u64 > most {
             return Err(wrong(&format!("longer than {most} bytes")));
         }
@@ -325,16 +350,9 @@ impl<'a> Documents<'a> {
             None => None,
             Some(input) => Some((input, input.document()?.value(compose::plain_scalar))),
         };
-        let stack = files.stack.map(ToOwned::to_owned).or_else(|| Some(files.folder.as_ref()?.to_lowercase()));
+        let folder = || plain_name(&files.folder.as_deref().unwrap_or("default").to_lowercase());
         let more = &files.more;
-        Ok(Self {
-            compose,
-            parts,
-            all,
-            more,
-            rancher,
-            stack: plain_name(&stack.unwrap_or_else(|| "default".to_owned())),
-        })
+        Ok(Self { compose, parts, all, more, rancher, stack: files.stack.map_or_else(folder, ToOwned::to_owned) })
     }
 
     /// Where a field stands: the file, and the line where it is known.
@@ -378,7 +396,20 @@ impl<'a> Documents<'a> {
         }
     }
 
-    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<WithWarnings, Failure> {
+    /// Where the fields stand from which requests come, as far as that is soon found.
+    fn places(&self, origins: Vec<Origins>, files: &Files<'_>) -> Places {
+        let shown = self.compose.shown.clone();
+        let fields: BTreeSet<&str> = origins.iter().flat_map(Origins::all).collect();
+        let bytes = |input: &Input| input.text.len();
+        let length = bytes(self.compose) + self.more.iter().map(bytes).sum::<usize>();
+        if length.saturating_mul(fields.len()) > PLACED_BYTES_MAX {
+            return Places { shown, origins, lines: BTreeMap::new() };
+        }
+        let lines = fields.into_iter().map(|field| (field.to_owned(), self.place(field, files))).collect();
+        Places { shown, origins, lines }
+    }
+
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Read, Failure> {
         let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
@@ -392,13 +423,15 @@ impl<'a> Documents<'a> {
             profiles: files.profiles,
         };
         let mut warnings = Vec::new();
-        let requests = compose::requests(&self.all, &reading, &mut warnings);
-        let requests = requests
-            .map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field, files))))?;
+        let read = compose::read(&self.all, &reading, &mut warnings);
+        let (requests, origins): (Vec<_>, Vec<_>) = read
+            .map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field, files))))?
+            .into_iter()
+            .unzip();
         let told = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
         let warnings = warnings.into_iter().map(told).collect();
         let json = |request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error));
-        Ok((requests.iter().map(json).collect::<Result<_, _>>()?, warnings))
+        Ok(Read { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
     }
 }
 

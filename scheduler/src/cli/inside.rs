@@ -7,21 +7,22 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
-use crate::cli::terminal::{pass_on, print, print_json, warn};
+use crate::cli::terminal::{pass_on, pass_on_error, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, list, word};
 
 /// `logs`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX; also the id of a placement, or the
-name of a container, as `scheduler ps` shows them.
+    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX, a sidekick STACK/SERVICE/SIDEKICK or
+STACK/SERVICE/INDEX/SIDEKICK; also the id of a placement, or the name of a container, as `scheduler ps` shows them.
 
 Examples:
   scheduler logs shop/web --tail 100
-  scheduler logs shop/web/2 --follow"
+  scheduler logs shop/web/2 --follow
+  scheduler logs shop/web/log"
 )]
 pub struct Logs {
-    /// What to show: STACK/SERVICE[/INDEX], a placement or a container
+    /// What to show: STACK/SERVICE[/INDEX][/SIDEKICK], a placement or a container
     #[arg(value_name = "SERVICE")]
     of: String,
     /// Go on with what is written from now on, until Ctrl-C
@@ -37,16 +38,18 @@ pub struct Logs {
 /// `exec`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX; also the id of a placement, or the
-name of a container, as `scheduler ps` shows them.
-Of a service, the command runs in the first container of its first unit. It has no terminal and no input. The policy has to
-allow it (`exec`), which it does not by default. The exit code is 0 if the command's is 0, else 1.
+    after_help = "A service is STACK/SERVICE, one of its units STACK/SERVICE/INDEX, a sidekick STACK/SERVICE/SIDEKICK or
+STACK/SERVICE/INDEX/SIDEKICK; also the id of a placement, or the name of a container, as `scheduler ps` shows them.
+Of a service, the command runs in the first container of its first unit. It has no terminal and no input, and goes on after
+Ctrl-C, as with `docker exec` without --tty. The policy has to allow it (`exec`), which it does not by default. The exit code
+is 0 if the command's is 0, else 1.
 
 Examples:
-  scheduler exec shop/web -- cat /etc/hostname"
+  scheduler exec shop/web -- cat /etc/hostname
+  scheduler exec shop/web/2/log -- timeout 60 tail -f /var/log/web.log"
 )]
 pub struct Exec {
-    /// Where it runs: STACK/SERVICE[/INDEX], a placement or a container
+    /// Where it runs: STACK/SERVICE[/INDEX][/SIDEKICK], a placement or a container
     #[arg(value_name = "SERVICE")]
     of: String,
     /// The program and its arguments
@@ -59,7 +62,7 @@ pub struct Exec {
 /// `inspect`, `restart` and `stop`.
 #[derive(Args, Debug)]
 pub struct ByHand {
-    /// STACK/SERVICE[/INDEX], a placement or a container
+    /// STACK/SERVICE[/INDEX][/SIDEKICK], a placement or a container
     #[arg(value_name = "SERVICE")]
     of: String,
     #[command(flatten)]
@@ -82,7 +85,13 @@ impl Logs {
             // As wide as the longest name so far, so that lines stand below each other.
             let name = word(&line["container"]);
             names = names.max(name.chars().count());
-            pass_on(format!("{name:names$} | {}\n", word(&line["line"])).as_bytes());
+            let mut bytes = format!("{name:names$} | ").into_bytes();
+            bytes.extend(written(line));
+            // A piece of a line that is too long stands in one of its own.
+            if !bytes.ends_with(b"\n") {
+                bytes.push(b'\n');
+            }
+            pass_on(&bytes);
         };
         let answer = client.ask(Method::POST, "/v1/logs", Some(&body), shown).await.map_err(Failure::NoAnswer)?;
         let is_failed = answer.status == StatusCode::BAD_GATEWAY && answer.body["failed"].is_array();
@@ -103,7 +112,7 @@ impl Exec {
             if self.ask.json {
                 print_json(line);
             } else if line["stream"] == "stderr" {
-                warn(word(&line["line"]).replace('\t', "    ").as_str());
+                pass_on_error(&written(line));
             } else {
                 pass_on(&written(line));
             }

@@ -12,6 +12,7 @@ use crate::cli::file::read;
 use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
 use crate::cli::terminal::{Teller, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine, word};
+use crate::place::name::given_name;
 use crate::place::request::limits::ID_MAX;
 
 /// `place`.
@@ -30,7 +31,7 @@ pub struct Place {
     #[arg(short = 'f', long, value_name = "FILE")]
     file: PathBuf,
     /// Name of the stack [default: that in the file, or the folder's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = given_name)]
     stack: Option<String>,
     /// Create and start the containers too
     #[arg(long)]
@@ -47,13 +48,13 @@ pub struct Place {
 
 impl Place {
     pub(super) async fn run(self) -> Outcome {
-        let (requests, in_order) = read(&self.file, self.stack.as_ref())?;
+        let (requests, places, in_order) = read(&self.file, self.stack.as_ref())?;
         let in_order = in_order && self.start && !self.dry_run;
         let client = client(&self.ask)?;
         let names: Vec<_> = requests.iter().map(|request| word(&request["name"])).collect();
         let mut answers = Vec::new();
         let mut failure = None;
-        for mut request in requests {
+        for (at, mut request) in requests.into_iter().enumerate() {
             for (key, set) in [("start", self.start), ("dry_run", self.dry_run), ("explain", self.explain)] {
                 if set {
                     request[key] = true.into();
@@ -71,7 +72,7 @@ impl Place {
                 Ok(answer) => answers.push(answer),
                 // Earlier placements are printed all the same.
                 Err(stopped) => {
-                    failure = Some(stopped);
+                    failure = Some(places.placed(at, stopped));
                     break;
                 }
             }

@@ -10,6 +10,7 @@ use crate::cli::compose::deploy::thousandths;
 use crate::cli::placements::{all_run, is_placed, placement_rows, tell_why};
 use crate::cli::terminal::{Teller, print, print_json, warn};
 use crate::cli::{Failure, Outcome, client, fine};
+use crate::place::name::given_name;
 use crate::place::request::limits::ID_MAX;
 use crate::start::credentials::RequestCredentials;
 use crate::start::docker_config::DockerConfig;
@@ -37,10 +38,10 @@ pub struct Run {
     #[arg(long, value_name = "NUMBER")]
     count: Option<u32>,
     /// Stack of the service
-    #[arg(long)]
+    #[arg(long, value_parser = given_name)]
     stack: Option<String>,
     /// Service that the container belongs to; its containers are placed on different hosts where possible
-    #[arg(long)]
+    #[arg(long, value_parser = given_name)]
     service: Option<String>,
 
     /// Publish a port: [IP:][PORT:]PORT[/PROTOCOL]

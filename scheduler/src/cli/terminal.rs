@@ -2,6 +2,7 @@
 //!
 //! Answers have words of anybody who may write into the ledger's etcd, so nothing of them may steer the terminal.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
@@ -22,13 +23,23 @@ pub(super) fn print(text: &str) {
     write(printable_lines(text).as_bytes());
 }
 
-/// Writes what a container wrote to standard output: unchanged, but on a terminal, which it must not steer.
+/// Writes what a container wrote to standard output, as [`passed_on`].
 pub(super) fn pass_on(bytes: &[u8]) {
-    if io::stdout().is_terminal() {
-        print(&String::from_utf8_lossy(bytes).replace('\t', "    "));
-    } else {
-        write(bytes);
+    write(&passed_on(bytes, io::stdout().is_terminal()));
+}
+
+/// The same to standard error.
+pub(super) fn pass_on_error(bytes: &[u8]) {
+    let mut output = io::stderr();
+    let _ = output.write_all(&passed_on(bytes, output.is_terminal())).and_then(|()| output.flush());
+}
+
+/// What a container wrote: unchanged, but on a terminal, which it must not steer; there tabs are spaces.
+fn passed_on(bytes: &[u8], is_terminal: bool) -> Cow<'_, [u8]> {
+    if !is_terminal {
+        return Cow::Borrowed(bytes);
     }
+    printable_lines(&String::from_utf8_lossy(bytes).replace('\t', "    ")).into_bytes().into()
 }
 
 fn write(bytes: &[u8]) {
@@ -95,5 +106,17 @@ impl Teller {
         if std::mem::take(&mut self.shown) {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_container_wrote_is_changed_on_a_terminal_alone() {
+        let bytes = b"a\tb\x1b[2J\xff\r\n";
+        assert_eq!(&*passed_on(bytes, false), bytes);
+        assert_eq!(&*passed_on(bytes, true), "a    b[2J\u{fffd}\n".as_bytes());
     }
 }

@@ -113,7 +113,7 @@ struct One {
 impl One {
     fn new(model: &mut Model, store: &Arc<Store<Inventory>>) -> Self {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let sync = EtcdSync::new(client, "ledger.key".into());
+        let sync = EtcdSync::new(client, "ledger.key".into(), None);
         let me = sync.shared().me().clone();
         let ledger = Ledger::shared(sync.shared().clone());
         let placer = Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(ledger);

@@ -130,7 +130,7 @@ fn key_change(id: &str, revision: i64, value: Option<Vec<u8>>) -> KeyChange {
 fn check(value: &Value, mine: bool) -> Result<(), TestCaseError> {
     let store = Arc::new(Store::new(Inventory::default()));
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let sync = EtcdSync::new(client, "ledger.key".into());
+    let sync = EtcdSync::new(client, "ledger.key".into(), None);
     let me = sync.shared().me().clone();
     let placer =
         Placer::new(store.clone(), Order::Ratio, Placing::Binpack).with_ledger(Ledger::shared(sync.shared().clone()));

@@ -60,3 +60,18 @@ pub enum Refusal {
     #[error("{0}")]
     Unsettled(String),
 }
+
+impl Refusal {
+    /// The same about a part of a larger request. What is about the stack is about all of it.
+    pub(crate) fn within(mut self, path: &str) -> Self {
+        let field = match &mut self {
+            Self::Invalid(invalid) => &mut invalid.field,
+            Self::Forbidden(denial) => &mut denial.field,
+            _ => return self,
+        };
+        if !matches!(&**field, "" | "stack") {
+            *field = format!("{path}.{field}");
+        }
+        self
+    }
+}

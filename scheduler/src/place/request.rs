@@ -99,6 +99,13 @@ impl Request {
     /// The request in this value, which a client asks now. What ledgers of before may have and is wrong is refused too.
     pub(crate) fn parse_new(value: &Value) -> Result<Self, Invalid> {
         let request = Self::parse(value)?;
+        for key in ["stack", "service"] {
+            // It is addressed as STACK/SERVICE.
+            if let Some(name) = Fields::of(value)?.text(key)?.filter(|name| name.contains('/')) {
+                let expected = "a name without '/'";
+                return Err(Invalid::new(key, format!("found {name:?}"), expected));
+            }
+        }
         for (at, member) in request.members.iter().enumerate() {
             let field = |bad: &BadCheck| member_field(at, &format!("labels.{LABEL}{}", bad.field));
             member.on_failure().map_err(|bad| {
@@ -415,6 +422,18 @@ mod tests {
         assert_eq!(wrong.field, "files");
         let wrong = parse(r#"{"sidekicks":[{"name":"a","files":[{"target":"/a","sealed":"x"}]}]}"#).unwrap_err();
         assert_eq!(wrong.field, "sidekicks[0].files");
+    }
+
+    #[test]
+    fn no_new_request_has_a_slash_in_the_name_of_its_stack_or_service() {
+        for (json, field) in [(r#"{"stack":"a/b"}"#, "stack"), (r#"{"stack":"a","service":"b/c"}"#, "service")] {
+            let value = serde_json::from_str(json).unwrap();
+            let invalid = Request::parse_new(&value).unwrap_err();
+            assert_eq!(invalid.field, field);
+            assert!(invalid.to_string().contains("without '/'"), "{invalid}");
+            // A ledger may have one.
+            assert!(Request::parse(&value).is_ok());
+        }
     }
 
     #[test]

@@ -8,7 +8,6 @@ use stacks::{Difference, Order, Plan, differences};
 
 use crate::place::refusal::Refusal;
 use crate::stack::store::{changed, wanted};
-use crate::stack::unit::any_unit;
 use crate::stack::wish::Wish;
 use crate::start::Starter;
 use crate::subject::Subject;
@@ -76,9 +75,7 @@ impl Starter {
         let revision = before.as_ref().map_or(0, |record| record.stack.revision);
         let old = before.as_ref().filter(|record| !record.stack.removing).map(|record| wanted(&record.stack));
         let services = wish.services_for(before.as_ref());
-        for service in &services {
-            self.placer().permit(&any_unit(name, service, subject)?)?;
-        }
+        self.placer().permit_services(name, &services, subject)?;
         let differences = differences(old.as_deref().unwrap_or_default(), &services);
         let rules = (wish.prune, wish.atomic);
         // Nothing of it is remembered: any client may ask about any name.

@@ -285,10 +285,18 @@ impl Placer {
         subject: &Subject,
         now: Duration,
     ) -> Result<StackRecord, Refusal> {
-        for service in &services {
-            self.permit(&any_unit(name, service, subject)?)?;
-        }
+        self.permit_services(name, &services, subject)?;
         Ok(changed(before, (name, services), rules, subject, now))
+    }
+
+    /// Whether the policy allows a subject to have all of these services; the field of a refusal says of which one it is.
+    pub(super) fn permit_services(&self, stack: &Text, services: &[Service], subject: &Subject) -> Result<(), Refusal> {
+        for (at, service) in services.iter().enumerate() {
+            let permitted =
+                any_unit(stack, service, subject).map_err(Refusal::from).and_then(|unit| self.permit(&unit));
+            permitted.map_err(|refusal| refusal.within(&format!("services[{at}]")))?;
+        }
+        Ok(())
     }
 
     /// Whether the policy allows a subject to do something with a stack as a whole.

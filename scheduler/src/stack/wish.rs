@@ -8,6 +8,7 @@ use stacks::Service;
 use crate::ledger::stack::{SERVICES_BYTES_MAX, StackRecord};
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
+use crate::place::name::{self, EXPECTED_NAME};
 use crate::place::request::limits::{ID_MAX, LIST_MAX};
 use crate::stack::unit::{REVISION_LABEL, STACK_LABEL, UNIT_LABEL, any_unit, is_pinned};
 use crate::subject::Subject;
@@ -17,9 +18,6 @@ const SERVICES_MAX: usize = 256;
 
 /// Most bytes of the answers that are stored with a stack: they are in each of its values, beside its services.
 const ANSWERS_BYTES_MAX: usize = 32 << 10;
-
-/// Longest name of a stack or a service: ids of units have both, an index and a digest.
-const NAME_MAX: usize = 40;
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -47,15 +45,7 @@ pub(crate) struct WantedService {
 ///
 /// Fails if it could not name containers.
 pub(crate) fn stack_name(name: &str) -> Result<Text, Invalid> {
-    plain(name).ok_or_else(|| Invalid::new("name", format!("found {name:?}"), EXPECTED_NAME))
-}
-
-const EXPECTED_NAME: &str = "1 to 40 letters, digits, '_', '.' and '-', a letter or digit first";
-
-fn plain(name: &str) -> Option<Text> {
-    let fine = |char: char| char.is_ascii_alphanumeric() || "_.-".contains(char);
-    let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    (first && name.len() <= NAME_MAX && name.chars().all(fine)).then(|| name.into())
+    name::name(name).ok_or_else(|| Invalid::new("name", format!("found {name:?}"), EXPECTED_NAME))
 }
 
 impl Wish {
@@ -162,7 +152,7 @@ fn wanted(stack: &str, map: &Map) -> Result<WantedService, Invalid> {
     }
     let parsed = Service::parse(map);
     let mut service = parsed.map_err(|wrong| Invalid::new(wrong.field, wrong.problem, wrong.expected))?;
-    service.name = plain(&service.name)
+    service.name = name::name(&service.name)
         .ok_or_else(|| Invalid::new("service", format!("found {:?}", service.name), EXPECTED_NAME))?;
     let request = any_unit(stack, &service, &Subject::default())?;
     let globals = crate::place::request::Request::parse(&service.request.clone().into())?;

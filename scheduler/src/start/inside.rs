@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use engine::EngineError;
 use futures_util::future::join_all;
-use model::{Map, Text};
+use model::{Map, Text, Value};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -105,28 +105,50 @@ pub(crate) struct DescribedTarget {
     error: Option<String>,
 }
 
-/// Whether a placement is what is named: its id, `STACK/SERVICE`, or of a stack `STACK/SERVICE/INDEX`.
-fn is_named(id: &str, record: &Record, name: &str) -> bool {
+/// Which containers of each unit of a placement a name is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    All,
+    /// The one at this place.
+    One(usize),
+}
+
+impl Named {
+    fn has(self, at: usize) -> bool {
+        self == Self::All || self == Self::One(at)
+    }
+}
+
+/// What of a placement is named: all of it by its id, by `STACK/SERVICE`, or of a stack by `STACK/SERVICE/INDEX`; a sidekick by its
+/// name behind one of the last two. An index is meant before a sidekick of that name.
+fn named(id: &str, record: &Record, name: &str) -> Option<Named> {
     if id == name {
-        return true;
+        return Some(Named::All);
     }
     let (stack, service) = match &record.unit {
         Some(unit) => (Some(&unit.stack), Some(&unit.service)),
         None => (record.asked.text("stack"), record.asked.text("service")),
     };
-    let service = service.map(|text| &**text).unwrap_or_default();
-    let rest = name.strip_prefix(stack.map(|text| &**text).unwrap_or_default());
-    let Some(rest) = rest.and_then(|rest| rest.strip_prefix('/')) else { return false };
-    match rest.strip_prefix(service) {
-        Some("") => !service.is_empty(),
-        Some(index) => record.unit.as_ref().is_some_and(|unit| index.strip_prefix('/') == Some(&*unit.index)),
-        None => false,
-    }
+    let service = service.map(|text| &**text).filter(|service| !service.is_empty())?;
+    let rest = name.strip_prefix(stack.map(|text| &**text).unwrap_or_default())?.strip_prefix('/')?;
+    let rest = match rest.strip_prefix(service)? {
+        "" => return Some(Named::All),
+        rest => rest.strip_prefix('/')?,
+    };
+    let of_unit = record.unit.as_ref().and_then(|unit| rest.strip_prefix(&*unit.index));
+    let sidekick = match of_unit {
+        Some("") => return Some(Named::All),
+        Some(behind) => behind.strip_prefix('/').unwrap_or(rest),
+        None => rest,
+    };
+    let sidekicks = record.asked.list("sidekicks").iter().filter_map(Value::as_map);
+    let at = sidekicks.enumerate().find(|(_, map)| map.text("name").is_some_and(|name| **name == *sidekick))?.0;
+    Some(Named::One(at + 1))
 }
 
 impl Starter {
-    /// The containers of what is named: a placement by its id, a service as `STACK/SERVICE`, its unit as `STACK/SERVICE/INDEX`, or
-    /// a container by its name.
+    /// The containers of what is named: a placement by its id, a service as `STACK/SERVICE`, its unit as `STACK/SERVICE/INDEX`, a
+    /// sidekick of either with its name behind that, or a container by its name.
     ///
     /// # Errors
     ///
@@ -135,12 +157,13 @@ impl Starter {
         let (placed, called) = self.placer.with_any(self.clock.now(), |book| {
             let (mut placed, mut called) = (Vec::new(), Vec::new());
             for (id, record) in book.records().filter(|(_, record)| record.is_placement()) {
-                let all = is_named(id, record, name);
+                let named = named(id, record, name);
                 for (unit, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
                     for (at, held) in replica.members.iter().enumerate() {
                         let Some(container) = held.container.clone() else { continue };
-                        let found = if all { &mut placed } else { &mut called };
-                        if all || *held.name == *name {
+                        let is_placed = named.is_some_and(|named| named.has(at));
+                        let found = if is_placed { &mut placed } else { &mut called };
+                        if is_placed || *held.name == *name {
                             found.push(Target {
                                 id: id.clone(),
                                 unit,
@@ -351,7 +374,9 @@ mod tests {
 
     #[test]
     fn placements_are_named_by_id_service_and_index() {
-        let asked: Map = serde_json::from_str(r#"{"stack": "shop", "service": "web"}"#).unwrap();
+        let asked =
+            r#"{"stack": "shop", "service": "web", "sidekicks": [{"name": "log"}, {"name": "2"}, {"name": "21"}]}"#;
+        let asked: Map = serde_json::from_str(asked).unwrap();
         let plain = Record { asked, ..Record::of_stack(stack(), Duration::ZERO) };
         let unit = StackUnit {
             stack: "shop".into(),
@@ -363,20 +388,30 @@ mod tests {
             done: false,
         };
         let of_stack = Record { unit: Some(unit), ..plain.clone() };
-        for (name, is_plain, is_unit) in [
-            ("p1", true, true),
-            ("shop/web", true, true),
-            ("shop/web/2", false, true),
-            ("shop/web/1", false, false),
-            ("shop/webs", false, false),
-            ("shop/we", false, false),
-            ("shop/", false, false),
-            ("shop", false, false),
-            ("/web", false, false),
-            ("", false, false),
+        let (all, log) = (Some(Named::All), Some(Named::One(1)));
+        for (name, in_plain, in_unit) in [
+            ("p1", all, all),
+            ("shop/web", all, all),
+            ("shop/web/2", Some(Named::One(2)), all),
+            ("shop/web/1", None, None),
+            ("shop/web/log", log, log),
+            ("shop/web/2/log", None, log),
+            ("shop/web/2/2", None, Some(Named::One(2))),
+            ("shop/web/21", Some(Named::One(3)), Some(Named::One(3))),
+            ("shop/web/1/log", None, None),
+            ("shop/web/log/2", None, None),
+            ("shop/web/", None, None),
+            ("shop/web/2/", None, None),
+            ("shop/webs", None, None),
+            ("shop/web/logs", None, None),
+            ("shop/we", None, None),
+            ("shop/", None, None),
+            ("shop", None, None),
+            ("/web", None, None),
+            ("", None, None),
         ] {
-            assert_eq!(is_named("p1", &plain, name), is_plain, "{name}");
-            assert_eq!(is_named("p1", &of_stack, name), is_unit, "{name}");
+            assert_eq!(named("p1", &plain, name), in_plain, "{name}");
+            assert_eq!(named("p1", &of_stack, name), in_unit, "{name}");
         }
     }
 

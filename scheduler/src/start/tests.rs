@@ -214,7 +214,7 @@ async fn nothing_stays_begun_that_nobody_works_on() {
 #[tokio::test(start_paused = true)]
 async fn what_etcd_promises_after_its_client_was_told_to_ask_again_is_worked_on() {
     let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-    let mut sync = EtcdSync::new(client, "ledger.key".into());
+    let mut sync = EtcdSync::new(client, "ledger.key".into(), None);
     let starter = starter(([127, 0, 0, 1], 1).into(), Ledger::shared(sync.shared().clone()));
     let (id, now) = (Text::from("web"), starter.clock.now());
     starter.placer.with_any(now, |book| {

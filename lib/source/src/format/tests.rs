@@ -83,6 +83,34 @@ fn anchors_merges_and_yaml_1_1_words_are_understood_in_answers() {
 }
 
 #[test]
+fn what_is_merged_is_a_map_and_tags_are_those_of_yaml() {
+    let refused = |text: &str| parse(text).unwrap_err().to_string();
+    for (text, error) in [
+        ("a:\n  b:\n    <<: 5\n    c: d\n", "line 3, column 9: a.b.<<: expected a map, or a list of maps"),
+        ("a: [x, {<<: [{c: d}, 1]}]\n", "line 1, column 22: a[1].<<: expected a map, or a list of maps"),
+        ("<<:\na: b\n", "<<: expected a map, or a list of maps"),
+        ("x: &x [5]\na: {<<: *x}\n", "a.<<: expected a map, or a list of maps"),
+        ("a: {b: !foo c}\n", "line 1, column 8: a.b: the tag !foo is not supported"),
+        ("a:\n- !reset []\n", "a[0]: the tag !reset is not supported"),
+        ("a: {<<: !foo {}}\n", "a.<<: the tag !foo is not supported"),
+        ("a: !!foo c\n", "a: the tag !!foo is not supported"),
+        ("a: !<foo> c\n", "a: the tag foo is not supported"),
+        ("!foo\na: b\n", "the tag !foo is not supported"),
+    ] {
+        assert!(refused(text).ends_with(error), "{text}: {}", refused(text));
+    }
+    for text in [
+        "a: ! b\n",
+        "a: !!str 5\n",
+        "a: !<tag:yaml.org,2002:int> 5\n",
+        "a: !!map {<<: [{b: c}, {d: e}]}\n",
+        "'<<': 5\n",
+    ] {
+        assert!(parse(text).is_ok(), "{text}: {}", refused(text));
+    }
+}
+
+#[test]
 fn line_separators_end_lines_in_single_quotes() {
     let text = "latest:\n  default:\n    a: 'x \u{2028}   y'\n    b: \"x \\L y\"\n";
     let answers = read(text).unwrap().snapshot.answers.unwrap();

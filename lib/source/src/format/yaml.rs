@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use model::node::NodeKind;
 use model::{Node, Position, Text};
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{FormatError, position, twice};
 
@@ -14,6 +14,15 @@ const DEPTH_MAX: usize = 64;
 
 /// Most nodes of a document, counting each alias as all that it stands for: 100,000 containers have five million.
 const NODES_MAX: u64 = 20_000_000;
+
+/// The key whose maps are merged into its own.
+const MERGE: &str = "<<";
+
+/// What `!!` stands for.
+const CORE: &str = "tag:yaml.org,2002:";
+
+/// The types that it may stand before.
+const TYPES: [&str; 10] = ["binary", "bool", "float", "int", "map", "merge", "null", "seq", "str", "timestamp"];
 
 /// The node of the only document of a YAML text.
 pub(super) fn parse(text: &str) -> Result<Node, FormatError> {
@@ -62,9 +71,12 @@ impl Loader {
             Event::Scalar(_, _, _, Some(tag))
             | Event::SequenceStart(_, Some(tag))
             | Event::MappingStart(_, Some(tag))
-                if tag.handle == "!" && !tag.suffix.is_empty() =>
+                if !is_known(&tag) =>
             {
-                failed(&format!("the tag !{} is not supported", tag.suffix))
+                let mark = if tag.handle == CORE { "!!" } else { &*tag.handle };
+                let way = self.way();
+                let colon = if way.is_empty() { "" } else { ": " };
+                failed(&format!("{way}{colon}the tag {mark}{} is not supported", tag.suffix))
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let plain = match &tag {
@@ -84,7 +96,15 @@ impl Loader {
                 Some(Open { at, anchor, weight, content }) => {
                     let kind = match content {
                         Content::List(items) => NodeKind::List(items.into()),
-                        Content::Map { entries, merges, .. } => NodeKind::Map(merged(entries, &merges).into()),
+                        Content::Map { entries, merges, .. } => {
+                            if let Some(wrong) = merges.iter().find_map(not_merged) {
+                                let way = self.way();
+                                let dot = if way.is_empty() { "" } else { "." };
+                                let problem = format!("{way}{dot}{MERGE}: expected a map, or a list of maps");
+                                return Err(FormatError { problem, at: wrong.at });
+                            }
+                            NodeKind::Map(merged(entries, &merges).into())
+                        }
                     };
                     self.complete(Node { at: Some(at), kind }, weight, anchor, at)
                 }
@@ -99,6 +119,28 @@ impl Loader {
             },
             _ => Ok(()),
         }
+    }
+
+    /// The keys that lead to what is being read: `services.web`.
+    fn way(&self) -> String {
+        let mut way = String::new();
+        for open in &self.open {
+            match &open.content {
+                Content::List(items) => way = format!("{way}[{}]", items.len()),
+                Content::Map { key, .. } => {
+                    let key = match key {
+                        Some(Key::Name(name)) => &**name,
+                        Some(Key::Merge) => MERGE,
+                        None => break,
+                    };
+                    if !way.is_empty() {
+                        way.push('.');
+                    }
+                    way.push_str(key);
+                }
+            }
+        }
+        way
     }
 
     fn begin(&mut self, at: Position, anchor: usize, content: Content) -> Result<(), FormatError> {
@@ -129,7 +171,7 @@ impl Loader {
                 Some(Key::Name(name)) => entries.push((name, node)),
                 Some(Key::Merge) => merges.push(node),
                 None => match node.kind {
-                    NodeKind::Scalar { text, plain: true } if &*text == "<<" => *key = Some(Key::Merge),
+                    NodeKind::Scalar { text, plain: true } if &*text == MERGE => *key = Some(Key::Merge),
                     NodeKind::Scalar { text, .. } => *key = Some(Key::Name(text)),
                     NodeKind::List(_) | NodeKind::Map(_) => return failed("a key must be text".into()),
                 },
@@ -149,6 +191,20 @@ pub(super) fn check_unique(node: &Node) -> Result<(), FormatError> {
         check_unique(value)?;
     }
     node.items().into_iter().flatten().try_for_each(check_unique)
+}
+
+/// Whether a tag means what a value is as it is written, or is one of YAML's own types.
+fn is_known(tag: &Tag) -> bool {
+    let whole = format!("{}{}", tag.handle, tag.suffix);
+    whole == "!" || whole.strip_prefix(CORE).is_some_and(|name| TYPES.contains(&name))
+}
+
+/// What of the value of a merge key is no map.
+fn not_merged(merge: &Node) -> Option<&Node> {
+    match merge.items() {
+        Some(items) => items.iter().find(|item| item.entries().is_none()),
+        None => merge.entries().is_none().then_some(merge),
+    }
 }
 
 /// The entries and those of merged maps (`<<`) whose keys they lack.

@@ -28,8 +28,27 @@ const EXPECTED: &str =
 enum Source {
     /// On each host, at this path.
     Hosts(Text),
-    /// Here, as base64.
-    Here(String),
+    /// Here, as base64, and the field that has them.
+    Here { content: String, field: String },
+}
+
+/// Where a file that is put into a container comes from.
+pub(super) struct FileOrigin {
+    /// The way to it in its service.
+    pub(super) used: String,
+    /// The way to its contents.
+    pub(super) source: String,
+}
+
+/// What a service has of configs and secrets.
+#[derive(Default)]
+pub(super) struct Used {
+    /// Volumes, for the files of its host.
+    pub(super) volumes: Vec<Value>,
+    /// Files that are put into its containers.
+    pub(super) files: Vec<Value>,
+    /// Where each of these comes from.
+    pub(super) origins: Vec<FileOrigin>,
 }
 
 /// The files that a compose file names.
@@ -54,9 +73,9 @@ impl Files {
         Ok(Self(found))
     }
 
-    /// The volumes of a service for the files of its host, and the files that are put into its containers.
-    pub(super) fn used(&self, service: &Section<'_>) -> Result<(Vec<Value>, Vec<Value>), Invalid> {
-        let (mut volumes, mut files) = (Vec::new(), Vec::new());
+    /// What a service has of them.
+    pub(super) fn used(&self, service: &Section<'_>) -> Result<Used, Invalid> {
+        let mut used = Used::default();
         for (kind, folder) in KINDS {
             let items = match service.get(kind) {
                 None => continue,
@@ -93,13 +112,16 @@ impl Files {
                             let expected = "none: owner and mode are those of the file on the host";
                             return Err(Invalid::new(long.at(key), "is not supported", expected));
                         }
-                        volumes.push(Value::text(format!("{source}:{target}:ro")));
+                        used.volumes.push(Value::text(format!("{source}:{target}:ro")));
                     }
-                    Source::Here(content) => files.push(file(&long, target, content)?),
+                    Source::Here { content, field } => {
+                        used.files.push(file(&long, target, content)?);
+                        used.origins.push(FileOrigin { used: path, source: field.clone() });
+                    }
                 }
             }
         }
-        Ok((volumes, files))
+        Ok(used)
     }
 }
 
@@ -138,7 +160,7 @@ impl Source {
             let expected = "an absolute path on the hosts; `scheduler up` brings contents";
             return Err(Invalid::new(one.at(key), "is for stacks alone", expected));
         }
-        Ok(Self::Here(STANDARD.encode(bytes)))
+        Ok(Self::Here { content: STANDARD.encode(bytes), field: one.at(key) })
     }
 }
 

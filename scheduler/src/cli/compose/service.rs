@@ -4,6 +4,7 @@ use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{PAUSES, amounts, placement_of, restart, seconds, update};
+use crate::cli::compose::files::Used;
 use crate::cli::compose::health_check::health_check;
 use crate::cli::compose::links::{external_links, link_texts, links, names_nothing};
 use crate::cli::compose::networks::networks;
@@ -193,8 +194,11 @@ impl Compose<'_> {
         let options = self.volumes.options_of(&said, &self.stack);
         // Only stacks have volumes of their own.
         let external = self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten();
-        let (volumes, files) = self.files.used(service)?;
+        let Used { volumes, files, origins } = self.files.used(service)?;
         mounts.extend(volumes);
+        if !origins.is_empty() {
+            self.file_origins.borrow_mut().insert(service.path.clone(), origins);
+        }
         let external = external.map(|names| ("external_volumes".into(), names));
         let options = options.map(|options| ("volume_options".into(), options));
         let files = (!files.is_empty()).then(|| ("files".into(), Value::list(files)));

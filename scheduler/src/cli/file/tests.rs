@@ -8,6 +8,23 @@ fn input(shown: &str, text: &str) -> Input {
     Input { shown: shown.to_owned(), text: text.to_owned(), rendered: None }
 }
 
+/// The stack that a file describes.
+pub(super) fn read_of(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> ReadStack {
+    let files = Files {
+        compose: input("shop.yml", text),
+        more: Vec::new(),
+        rancher: None,
+        stack: None,
+        folder: Some("Shop".to_owned()),
+        variable,
+        unset_is_empty: false,
+        path: PathBuf::new(),
+        is_confined: false,
+        profiles: &[],
+    };
+    read_stack(&files).unwrap()
+}
+
 fn wrong(compose: Input, rancher: Option<&str>) -> String {
     let files = Files {
         compose,
@@ -22,7 +39,7 @@ fn wrong(compose: Input, rancher: Option<&str>) -> String {
         profiles: &[],
     };
     match read_stack(&files) {
-        Ok((name, services)) => panic!("{name}: {services:?}"),
+        Ok(read) => panic!("{read:?}"),
         Err(failure) => failure.to_string(),
     }
 }
@@ -49,6 +66,65 @@ fn errors_name_the_file_that_says_it_and_the_line() {
     assert!(twice.starts_with("first: line 4") && twice.contains("image"), "{twice}");
     let several = wrong(input("first", "id: a\nservice: a\nimage: b\n---\n# c\nid: b\nimagee: c\n"), None);
     assert!(several.starts_with("first, line 7: [1].imagee"), "{several}");
+}
+
+#[test]
+fn errors_about_configs_and_secrets_name_their_keys() {
+    let of = |lines: &str| {
+        format!("services:\n  web:\n    image: a\n{lines}secrets:\n  a: {{content: x}}\n  b: {{content: y}}\n")
+    };
+    for (lines, part) in [
+        (
+            "    configs: []\n    secrets:\n    - a\n    - {source: b, target: a}\n",
+            "first, line 7: services.web.secrets[1].target: /run/secrets/a is there twice",
+        ),
+        (
+            "    volumes: ['/srv:/run']\n    secrets:\n    - a\n",
+            "first, line 6: services.web.secrets[0].target: /run/secrets/a is in what is mounted",
+        ),
+        (
+            "    read_only: true\n    secrets:\n    - a\n",
+            "first, line 5: services.web.secrets: its file system is read-only",
+        ),
+        (
+            "    labels: {io.rancher.sidekicks: s}\n  s:\n    image: a\n    secrets:\n    - source: a\n      target: /\n",
+            "first, line 9: services.s.secrets[0].target: ",
+        ),
+        ("    secrets:\n    - c\n", "first, line 5: services.web.secrets[0]: no c among secrets"),
+    ] {
+        let error = wrong(input("first", &of(lines)), None);
+        assert!(error.starts_with(part), "{lines}: {error}");
+    }
+}
+
+#[test]
+fn a_file_without_services_is_named() {
+    for text in ["services: {}\n", "services:\n", "[]\n", "---\n", "# c\n", "5\n", "include: []\nservices: {}\n"] {
+        let error = wrong(input("first", text), None);
+        assert!(error.starts_with("first"), "{text}: {error}");
+    }
+    let two = "services: {a: {image: a}}\n---\nservices: {b: {image: b}}\n";
+    for error in
+        [wrong(input("first", "a: {image: a}\n"), Some(two)), wrong(input("first", two), Some("a: {scale: 1}\n"))]
+    {
+        assert!(error.starts_with("second: line 2") || error.starts_with("first: it is read with"), "{error}");
+    }
+    let twice =
+        wrong(input("first", "name: a\nservices: {a: {image: a}}\n---\nname: b\nservices: {b: {image: b}}\n"), None);
+    assert!(twice.starts_with("first: it is of two stacks, a and b"), "{twice}");
+}
+
+#[test]
+fn a_stack_has_a_name_and_nothing_else_in_the_place_of_it() {
+    let named =
+        |name: &str| wrong(input("first", &format!("# c\nname: {name}\nservices: {{web: {{image: a}}}}\n")), None);
+    for name in ["a/b", "''", ".x"] {
+        let error = named(name);
+        assert!(
+            error.starts_with("first, line 2: name: found ") && error.contains("a letter or digit first"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -79,7 +155,8 @@ fn several_files_are_one_and_errors_name_the_last_that_says_it() {
         is_confined: false,
         profiles: &[],
     };
-    let (_, services) = read_stack(&files(BASE, &["services: {web: {scale: 3}}\n", "web: {tty: true}\n"])).unwrap();
+    let read = read_stack(&files(BASE, &["services: {web: {scale: 3}}\n", "web: {tty: true}\n"])).unwrap();
+    let services = read.services;
     assert_eq!((&services[0]["count"], &services[0]["tty"]), (&3.into(), &true.into()));
     let wrong = |compose: &str, more: &[&str]| read_stack(&files(compose, more)).unwrap_err().to_string();
     for (more, part) in [
@@ -162,8 +239,8 @@ fn result(parts: &[(&str, &str)]) -> String {
     };
     let mut out = String::new();
     match stack(&files) {
-        Ok((_, (services, warnings))) => {
-            for service in &services {
+        Ok((read, warnings)) => {
+            for service in &read.services {
                 writeln!(out, "start {}", shown(service)).unwrap();
             }
             for line in warnings {

@@ -8,11 +8,13 @@ use process::table::table;
 use serde_json::{Value, json};
 
 use crate::cli::client::Ask;
+use crate::cli::file::refused::ReadStack;
 use crate::cli::file::{Files, Input, read_stack};
 use crate::cli::stack::{Waiting, follow, path_of};
 use crate::cli::terminal::{print, print_json, warn};
 use crate::cli::variables::VariableArgs;
 use crate::cli::{Failure, Outcome, client, fine, list, row};
+use crate::place::name::given_name;
 use crate::place::request::limits::ID_MAX;
 
 /// What is wanted.
@@ -29,7 +31,7 @@ struct Wanted {
     #[arg(long, value_name = "NAME")]
     profile: Vec<String>,
     /// Name of the stack [default: that in the file, or the folder's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = given_name)]
     stack: Option<String>,
     #[command(flatten)]
     variables: VariableArgs,
@@ -79,7 +81,7 @@ pub struct Up {
 }
 
 impl Wanted {
-    fn body(&self) -> Result<(String, Value), Failure> {
+    fn read(&self) -> Result<ReadStack, Failure> {
         // There is a first one, as the option says.
         let (first, more) = self.file.split_first().ok_or_else(|| Failure::Wrong("no file".to_owned()))?;
         let files = Files::of(first, self.rancher_compose.as_deref(), self.stack.as_ref())?;
@@ -87,8 +89,7 @@ impl Wanted {
         let variables = self.variables.read()?;
         let variable = |name: &str| variables.get(name);
         let files = Files { more, variable: &variable, profiles: &self.profile, ..files };
-        let (name, services) = read_stack(&files)?;
-        Ok((name, self.manner.body(&services)))
+        read_stack(&files)
     }
 }
 
@@ -100,8 +101,10 @@ impl Manner {
 
 impl Plan {
     pub(in crate::cli) async fn run(self) -> Outcome {
-        let (name, body) = self.wanted.body()?;
-        planned(&name, &body, "`scheduler up --expect REVISION` with the same files does this", &self.ask).await
+        let read = self.wanted.read()?;
+        let body = self.wanted.manner.body(&read.services);
+        let way = "`scheduler up --expect REVISION` with the same files does this";
+        planned(&read.name, &body, way, &self.ask).await.map_err(|failure| read.placed(failure))
     }
 }
 
@@ -190,7 +193,9 @@ fn show(answer: &Value) {
 
 impl Up {
     pub(in crate::cli) async fn run(self) -> Outcome {
-        let (name, body) = self.wanted.body()?;
-        brought_up(&name, body, self.expect, &self.waiting, &self.ask).await
+        let read = self.wanted.read()?;
+        let body = self.wanted.manner.body(&read.services);
+        let done = brought_up(&read.name, body, self.expect, &self.waiting, &self.ask).await;
+        done.map_err(|failure| read.placed(failure))
     }
 }

@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use crate::ledger::etcd::context::{PAUSE_MAX, PAUSE_MIN, SyncContext, survived};
-use crate::ledger::etcd::key_file::{KeyError, agree};
-use crate::ledger::etcd::keys::Key;
+use crate::ledger::etcd::key_file::{KeyError, agree, agree_on_secrets};
+use crate::ledger::etcd::keys::{Key, Presence};
 use crate::ledger::etcd::seal::Put;
 use crate::ledger::mirror::KeyChange;
 use crate::ledger::remarks::Remarks;
@@ -75,11 +75,12 @@ impl Follower {
                     let (events, now) = (events?, self.context.clock.now());
                     let of_key = |event: &Event| self.context.keys.parse(&event.pair.key) == Some(Key::Seal);
                     let key_changed = events.iter().any(of_key);
+                    let has_other_begun = events.iter().any(|event| self.is_of_other(event));
                     let last = events.last().map_or(self.seen, |event| event.pair.mod_revision);
                     let changes = events.into_iter().filter_map(|event| self.key_change(event.pair, event.deleted)).collect();
                     self.report_junk(last);
                     self.context.learn(|book| book.learn(changes, now));
-                    if key_changed {
+                    if key_changed || has_other_begun && self.has_other_key().await? {
                         return Ok(());
                     }
                 }
@@ -98,10 +99,15 @@ impl Follower {
         }
     }
 
-    /// Whether the ledger is not sealed with the key of this scheduler, which then has no part in it.
+    /// Whether the ledger, or contents of files, are not sealed with the keys of this scheduler, which then has no part in it.
     async fn has_other_key(&self) -> Result<bool, EtcdError> {
         let SyncContext { shared, client, keys, .. } = &self.context;
-        match agree(client, keys, &shared.key_file, false).await {
+        let agreed = async {
+            let key = agree(client, keys, &shared.key_file, false).await?;
+            agree_on_secrets(client, keys, &shared.me, shared.secrets.as_ref()).await?;
+            Ok(key)
+        };
+        match agreed.await {
             Ok(key) => {
                 *lock(&shared.ledger) = Some(key.fingerprint());
                 self.context.book(|book| book.seal_with(key.seal(keys)));
@@ -114,6 +120,16 @@ impl Follower {
                 Ok(true)
             }
         }
+    }
+
+    /// Whether another scheduler has begun that seals contents of files, as this one does: its key may be another one.
+    fn is_of_other(&self, event: &Event) -> bool {
+        let shared = &self.context.shared;
+        let is_other = || match self.context.keys.parse(&event.pair.key) {
+            Some(Key::Scheduler(id)) => id != shared.me && Presence::secrets(&event.pair.value).is_some(),
+            _ => false,
+        };
+        shared.secrets.is_some() && !event.deleted && is_other()
     }
 
     /// Reads everything and compares it with what was learned; returns the revision.

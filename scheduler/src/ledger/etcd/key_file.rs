@@ -12,7 +12,7 @@ use model::Text;
 use tokio::task::spawn_blocking;
 use tracing::info;
 
-use crate::ledger::etcd::keys::{Key, KeyFingerprint, Keys};
+use crate::ledger::etcd::keys::{Key, KeyFingerprint, Keys, Presence};
 use crate::ledger::etcd::seal::LedgerKey;
 
 /// Longest key file that is read, in bytes: a key and blanks around it.
@@ -48,6 +48,19 @@ pub(crate) enum KeyError {
         own: Text,
         /// The fingerprint of the ledger's key.
         fingerprint: Text,
+    },
+    /// Another scheduler seals contents of files with another key.
+    #[error(
+        "the scheduler {by} seals contents of files with the key {fingerprint}, and --secrets-key of this one is {own}: give all \
+         schedulers of the ledger the same, or stop those with the old one"
+    )]
+    OtherSecrets {
+        /// The other scheduler.
+        by: Text,
+        /// The fingerprint of its key.
+        fingerprint: Text,
+        /// That of the key here.
+        own: Text,
     },
     /// A release without seals wrote the ledger.
     #[error(
@@ -112,6 +125,32 @@ pub(crate) async fn agree(client: &EtcdClient, keys: &Keys, path: &Path, adopted
             info!(path = %path.display(), fingerprint = %key.fingerprint(), "the ledger in etcd is sealed with this key");
             return Ok(key);
         }
+    }
+}
+
+/// Fails if another scheduler of the ledger seals contents of files with another key than this one, `me`, whose key has the fingerprint
+/// `own`: neither could start what the other one has taken. Of several keys, that of the scheduler that is there for longest counts.
+///
+/// # Errors
+///
+/// [`KeyError::OtherSecrets`]; fails also if etcd cannot be reached.
+pub(crate) async fn agree_on_secrets(
+    client: &EtcdClient,
+    keys: &Keys,
+    me: &Text,
+    own: Option<&Text>,
+) -> Result<(), KeyError> {
+    let Some(own) = own else { return Ok(()) };
+    let living = client.list(keys.schedulers().as_bytes(), false).await?;
+    let with_key = living.pairs.iter().filter_map(|pair| match keys.parse(&pair.key)? {
+        Key::Scheduler(id) => Some((pair.create_revision, id, Presence::secrets(&pair.value)?)),
+        _ => None,
+    });
+    match with_key.min_by_key(|(created, ..)| *created) {
+        Some((_, by, fingerprint)) if by != *me && fingerprint != *own => {
+            Err(KeyError::OtherSecrets { by, fingerprint, own: own.clone() })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -23,6 +23,9 @@ const VERSION: u32 = 1;
 /// Where placements are.
 const PLACEMENTS: &str = "placements";
 
+/// Where schedulers are that live.
+const SCHEDULERS: &str = "schedulers";
+
 /// Where evictions are, behind the prefix.
 const EVICTED: &str = "evicted/";
 
@@ -68,6 +71,11 @@ impl Keys {
         format!("{}{PLACEMENTS}/", self.root)
     }
 
+    /// What the keys of living schedulers begin with.
+    pub(crate) fn schedulers(&self) -> String {
+        format!("{}{SCHEDULERS}/", self.root)
+    }
+
     /// The whole key.
     pub(crate) fn of(&self, key: &Key) -> String {
         let root = &self.root;
@@ -75,7 +83,7 @@ impl Keys {
             Key::Placement(id) => format!("{root}{PLACEMENTS}/{}", encoded(id)),
             Key::Fence(host) => format!("{root}hosts/{}", encoded(host)),
             Key::Claim(claim) => format!("{root}{claim}"),
-            Key::Scheduler(id) => format!("{root}schedulers/{}", encoded(id)),
+            Key::Scheduler(id) => format!("{root}{SCHEDULERS}/{}", encoded(id)),
             Key::Freed => format!("{root}freed"),
             Key::Seal => format!("{root}key"),
             Key::Evicted(Eviction { host, container }) => self.of_host(EVICTED, [host, "", container]),
@@ -130,7 +138,7 @@ impl Keys {
         let key = match kind {
             PLACEMENTS => Key::Placement(one()?),
             "hosts" => Key::Fence(one()?),
-            "schedulers" => Key::Scheduler(one()?),
+            SCHEDULERS => Key::Scheduler(one()?),
             "names" => Key::Claim(name_claim(&one()?)),
             "ports" => {
                 let (host, port) = rest.split_once('/')?;
@@ -303,12 +311,21 @@ pub(crate) struct Presence {
     process: u32,
     /// Milliseconds since 1970 when it was put.
     since: u64,
+    /// The fingerprint of the key with which it seals contents of files, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secrets: Option<Text>,
 }
 
 impl Presence {
-    pub(crate) fn written(process: u32, now: Duration) -> Vec<u8> {
+    pub(crate) fn written(process: u32, now: Duration, secrets: Option<Text>) -> Vec<u8> {
         let since = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        serde_json::to_vec(&Self { berth: VERSION, process, since }).unwrap_or_default()
+        serde_json::to_vec(&Self { berth: VERSION, process, since, secrets }).unwrap_or_default()
+    }
+
+    /// The fingerprint of its key, shortened and printable: any client of etcd may have written it.
+    pub(crate) fn secrets(value: &[u8]) -> Option<Text> {
+        let presence: Self = serde_json::from_slice(value).ok()?;
+        Some(printable(&presence.secrets?, WHY_MAX).into())
     }
 }
 

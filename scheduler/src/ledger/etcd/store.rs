@@ -46,9 +46,11 @@ pub(crate) struct EtcdStore {
     pub(super) keys: Keys,
     /// Where the ledger's key is.
     pub(super) key_file: PathBuf,
+    /// The fingerprint of the key with which contents of files are sealed.
+    pub(super) secrets: Option<Text>,
     /// The fingerprint of the ledger's key, once it is known.
     pub(super) ledger: Mutex<Option<Text>>,
-    /// Whether the ledger is sealed with another key, so that this scheduler has no part in it.
+    /// Whether the ledger, or contents of files, are sealed with another key, so that this scheduler has no part in it.
     pub(super) barred: AtomicBool,
     pub(super) requests: mpsc::Sender<CommitRequest>,
     pub(super) changed: Notify,
@@ -86,7 +88,11 @@ pub(super) struct Outage {
 
 impl EtcdStore {
     /// The handle, and what callers ask of the writer.
-    pub(super) fn new(client: EtcdClient, key_file: PathBuf) -> (Self, mpsc::Receiver<CommitRequest>) {
+    pub(super) fn new(
+        client: EtcdClient,
+        key_file: PathBuf,
+        secrets: Option<Text>,
+    ) -> (Self, mpsc::Receiver<CommitRequest>) {
         let (requests, received) = mpsc::channel(REQUESTS_MAX);
         let random = RandomState::new();
         let me: Text = format!("s-{:016x}", random.hash_one(std::process::id())).into();
@@ -95,6 +101,7 @@ impl EtcdStore {
             me,
             keys: keys.clone(),
             key_file,
+            secrets,
             ledger: Mutex::default(),
             barred: AtomicBool::new(false),
             requests,
@@ -223,7 +230,8 @@ impl EtcdStore {
         most * share / (1 << 16)
     }
 
-    /// The ledger is not sealed with the key of this scheduler, which does nothing until it is.
+    /// The ledger is not sealed with the key of this scheduler, or contents of files are by others with another one; it does nothing
+    /// until they are.
     pub(super) fn is_barred(&self, why: &KeyError) {
         let reason: Text = format!("{why}: nothing is promised or started").into();
         let known = self.away.borrow().as_ref().is_some_and(|away| away.reason == reason);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use etcd::{EtcdClient, EtcdError};
+use model::Text;
 use source::Readiness;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
@@ -30,8 +31,8 @@ pub(crate) struct EtcdSync {
 
 impl EtcdSync {
     /// A synchronisation that is not running yet.
-    pub(crate) fn new(client: EtcdClient, key_file: PathBuf) -> Self {
-        let (shared, requests) = EtcdStore::new(client.clone(), key_file);
+    pub(crate) fn new(client: EtcdClient, key_file: PathBuf, secrets: Option<Text>) -> Self {
+        let (shared, requests) = EtcdStore::new(client.clone(), key_file, secrets);
         let keys = shared.keys.clone();
         Self { shared: Arc::new(shared), client, keys, requests }
     }
@@ -128,7 +129,7 @@ mod tests {
     #[tokio::test]
     async fn no_transaction_ends_the_time_in_which_nothing_is_promised() {
         let client = EtcdClient::new(EtcdOptions::parse("http://192.0.2.1:2379").unwrap()).unwrap();
-        let shared = EtcdSync::new(client, PathBuf::new()).shared;
+        let shared = EtcdSync::new(client, PathBuf::new(), None).shared;
         shared.answers();
         shared.is_away(&EtcdError::LeaseGone);
         assert!(shared.reachable().is_err());

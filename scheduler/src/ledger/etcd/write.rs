@@ -225,7 +225,7 @@ impl Writer {
         let lease = shared.lease.get_or_grant().await?;
         shared.held.renewed(shared.lease.asked());
         let key = self.context.keys.of(&Key::Scheduler(shared.me.clone()));
-        let value = Presence::written(std::process::id(), self.context.clock.now());
+        let value = Presence::written(std::process::id(), self.context.clock.now(), shared.secrets.clone());
         match self.context.client.put(key.as_bytes(), &value, lease).await {
             Ok(revision) => {
                 self.caught_up(revision, false).await;
