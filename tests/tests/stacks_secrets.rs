@@ -127,10 +127,11 @@ fn without_the_key_contents_are_refused_and_nothing_is_started() {
     let file = world.file("shop.yml", SHOP);
     world.file("pw.txt", "x");
     let said = world.ends(2, &["up", &file, "--env-file", &variables]);
-    assert!(said.contains("--secrets-key") && said.contains("shop.yml, line 12: configs.text.content: "), "{said}");
-    let large = |name: &str| world.file(name, &"x".repeat(64 << 10));
+    assert!(said.contains("--secrets-key") && said.contains("shop.yml, line 11: configs.text.content: "), "{said}");
     let names: Vec<String> = (0..13).map(|number| format!("s{number}")).collect();
-    names.iter().for_each(|name| drop(large(name)));
+    for name in &names {
+        world.file(name, &"x".repeat(64 << 10));
+    }
     let described: Vec<String> = names.iter().map(|name| format!("{name}: {{file: {name}}}")).collect();
     let text = format!(
         "services: {{web: {{image: box, secrets: [{}]}}}}\nsecrets: {{{}}}\n",

@@ -110,6 +110,9 @@ pub(crate) fn requests(
     Ok(read(documents, reading, warnings)?.into_iter().map(|(request, _)| request).collect())
 }
 
+/// A request, and where its fields come from.
+pub(crate) type ReadRequest = (Value, Origins);
+
 /// The same, each with where its fields come from.
 ///
 /// # Errors
@@ -119,7 +122,7 @@ pub(crate) fn read(
     documents: &[Value],
     reading: &Reading<'_>,
     warnings: &mut Vec<Warning>,
-) -> Result<Vec<(Value, Origins)>, Invalid> {
+) -> Result<Vec<ReadRequest>, Invalid> {
     let for_stack = reading.for_stack;
     let mut requests = Vec::new();
     if reading.rancher.is_some() && (documents.len() != 1 || !is_compose(&documents[0])) {
@@ -373,7 +376,7 @@ impl Compose<'_> {
         origins
     }
 
-    fn requests(mut self, map: &Map) -> Result<(Vec<(Value, Origins)>, Vec<Warning>), Invalid> {
+    fn requests(mut self, map: &Map) -> Result<(Vec<ReadRequest>, Vec<Warning>), Invalid> {
         let map = if self.top.is_empty() { map } else { &self.included(map)? };
         let file = Section { path: String::new(), map };
         let is_old = self.top.is_empty();
@@ -430,6 +433,14 @@ impl Compose<'_> {
                 return Err(Invalid::new(field, "services wait for each other", "no circle"));
             };
             let unit = left.remove(at);
+            if self.for_stack && name::name(&unit.primary).is_none() {
+                let problem = format!("found {:?}", unit.primary);
+                return Err(Invalid::new(
+                    path(&unit.primary),
+                    problem,
+                    format!("the name of a service: {EXPECTED_NAME}"),
+                ));
+            }
             let request = self.unit(&unit, &services)?;
             let origins = self.origins(&unit);
             checked(&request, self.for_stack).map_err(|error| match origins.of(&error.field) {
@@ -451,7 +462,7 @@ impl Compose<'_> {
 }
 
 /// Whether what a unit waits for the end of ever ends; what it waits for is among `requests`.
-fn check_ends(unit: &unit::Unit, requests: &[(Value, Origins)]) -> Result<(), Invalid> {
+fn check_ends(unit: &unit::Unit, requests: &[ReadRequest]) -> Result<(), Invalid> {
     for (name, field) in &unit.ends {
         let is_it = |map: &&Map| map.text("service") == Some(name);
         let request = requests.iter().filter_map(|(request, _)| request.as_map()).find(is_it);

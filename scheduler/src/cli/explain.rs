@@ -31,13 +31,13 @@ pub struct Explain {
 
 impl Explain {
     pub(super) async fn run(self) -> Outcome {
-        let (requests, places, _) = read(&self.file, self.stack.as_ref())?;
+        let (requests, origins, _) = read(&self.file, self.stack.as_ref())?;
         let client = client(&self.ask)?;
         let mut answers = Vec::new();
         for (at, request) in requests.iter().enumerate() {
             let answer = client.ask(Method::POST, "/v1/explain", Some(request), |_| {}).await;
             let answer = fine(answer.map_err(Failure::NoAnswer)?);
-            answers.push(answer.map_err(|failure| places.placed(at, failure))?);
+            answers.push(answer.map_err(|failure| origins.placed(at, failure))?);
         }
         let fits = answers.iter().all(|answer| answer["fits"].as_u64() > Some(0));
         if self.ask.json {

@@ -32,7 +32,7 @@ pub(super) const VARIABLES_MAX: u64 = 1 << 20;
 const FILE_MAX: u64 = 64 << 20;
 
 /// A text as it is read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Input {
     /// The file as messages call it.
     pub(super) shown: String,
@@ -296,6 +296,12 @@ impl Input {
         self.parse(&(0..self.text.len()))
     }
 
+    /// The file and the line of a field, if all of the way to it is there.
+    fn place_of(&self, field: &str) -> Option<String> {
+        let (line, missing) = self.find(&(0..self.text.len()), field);
+        line.filter(|_| missing == 0).map(|line| format!("{}, line {line}", self.shown))
+    }
+
     /// The line of a field of a part, and how much of the way to it is not there.
     fn find(&self, part: &Range<usize>, field: &str) -> (Option<usize>, usize) {
         let text = &self.text[part.clone()];
@@ -403,10 +409,13 @@ impl<'a> Documents<'a> {
         let bytes = |input: &Input| input.text.len();
         let length = bytes(self.compose) + self.more.iter().map(bytes).sum::<usize>();
         if length.saturating_mul(fields.len()) > PLACED_BYTES_MAX {
-            return Places { shown, origins, lines: BTreeMap::new() };
+            return Places { shown, origins, lines: BTreeMap::new(), inputs: Vec::new() };
         }
         let lines = fields.into_iter().map(|field| (field.to_owned(), self.place(field, files))).collect();
-        Places { shown, origins, lines }
+        // Of several documents, each has its own lines.
+        let is_one = self.parts.len() == 1;
+        let inputs = std::iter::once(self.compose).chain(self.more).filter(|_| is_one).cloned().collect();
+        Places { shown, origins, lines, inputs }
     }
 
     fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Read, Failure> {

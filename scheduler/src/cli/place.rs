@@ -48,7 +48,7 @@ pub struct Place {
 
 impl Place {
     pub(super) async fn run(self) -> Outcome {
-        let (requests, places, in_order) = read(&self.file, self.stack.as_ref())?;
+        let (requests, origins, in_order) = read(&self.file, self.stack.as_ref())?;
         let in_order = in_order && self.start && !self.dry_run;
         let client = client(&self.ask)?;
         let names: Vec<_> = requests.iter().map(|request| word(&request["name"])).collect();
@@ -72,7 +72,7 @@ impl Place {
                 Ok(answer) => answers.push(answer),
                 // Earlier placements are printed all the same.
                 Err(stopped) => {
-                    failure = Some(places.placed(at, stopped));
+                    failure = Some(origins.placed(at, stopped));
                     break;
                 }
             }

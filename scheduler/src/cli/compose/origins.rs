@@ -43,6 +43,8 @@ impl Origins {
 /// The way to a field of a container, where a compose file calls it otherwise than a request.
 fn as_in_compose(field: &str) -> String {
     match field {
+        // What of it is in the message.
+        "engine" => "",
         "limits.memory" => "mem_limit",
         "start_after" => "depends_on",
         "limits.milli_cpu" => "cpus",
@@ -77,6 +79,7 @@ mod tests {
             ("image", "services.web.image"),
             ("", "services.web"),
             ("engine.cap_add[1]", "services.web.cap_add[1]"),
+            ("engine", "services.web"),
             ("limits.memory", "services.web.mem_limit"),
             ("files[1]", "services.web.secrets[0]"),
             ("files[1].target", "services.web.secrets[0].target"),

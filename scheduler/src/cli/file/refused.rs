@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::cli::Failure;
 use crate::cli::compose::origins::{Origins, joined};
+use crate::cli::file::Input;
 
 /// A stack, read.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(in crate::cli) struct Places {
     pub(super) origins: Vec<Origins>,
     /// The file and the line of ways that these have.
     pub(super) lines: BTreeMap<String, String>,
+    /// The files, if fields are to be sought in them.
+    pub(super) inputs: Vec<Input>,
 }
 
 impl Places {
@@ -41,8 +44,10 @@ impl Places {
     /// Names in the body of an error what in the files is the field of a request that was sent as `sent`.
     fn place(&self, at: usize, field: &str, sent: &str, body: &mut Value) {
         let Some((origin, rest)) = self.origins.get(at).and_then(|origins| origins.of(field)) else { return };
-        let place = self.lines.get(origin).unwrap_or(&self.shown);
         let named = joined(origin, &rest);
+        // Of several files, the last one that has it has said it.
+        let place = self.inputs.iter().rev().find_map(|input| input.place_of(&named));
+        let place = place.as_ref().or_else(|| self.lines.get(origin)).unwrap_or(&self.shown);
         let error = body["error"].as_str().unwrap_or_default();
         let problem = error.strip_prefix(sent).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(error);
         body["error"] = format!("{place}: {named}: {problem}").into();
@@ -74,15 +79,14 @@ impl ReadStack {
         let all: usize = sizes.clone().sum();
         let Some((at, bytes)) = sizes.enumerate().max_by_key(|(_, bytes)| *bytes) else { return String::new() };
         let (service, _) = self.places.origins.get(at).and_then(|origins| origins.of("")).unwrap_or_default();
-        let mut text = format!(": {service} has {bytes} of its {all} bytes");
         let sidekicks = self.services[at]["sidekicks"].as_array();
         let members = std::iter::once(&self.services[at]).chain(sidekicks.into_iter().flatten());
         let files = members.filter_map(|member| member["files"].as_array()).flatten();
-        let contents: usize = files.map(|file| file.to_string().len()).sum();
-        if contents > 0 {
-            text += &format!(", {contents} of them contents of configs and secrets in base64");
-        }
-        text
+        let of_files = match files.map(|file| file.to_string().len()).sum::<usize>() {
+            0 => String::new(),
+            contents => format!(", {contents} of them contents of configs and secrets in base64"),
+        };
+        format!(": {service} has {bytes} of its {all} bytes{of_files}")
     }
 }
 
@@ -107,19 +111,19 @@ mod tests {
     #[test]
     fn what_a_scheduler_says_of_a_stack_is_said_of_its_file() {
         for (field, place) in [
-            ("services[0].limits.memory", "shop.yml, line 2: services.db.mem_limit"),
+            ("services[0].limits.memory", "shop.yml, line 4: services.db.mem_limit"),
             ("services[1].files[0].content", "shop.yml, line 19: secrets.pw.environment"),
             ("services[1].files[0].target", "shop.yml, line 10: services.web.secrets[0].target"),
             ("services[1].sidekicks[0].files[0].content", "shop.yml, line 22: configs.conf.content"),
             ("services[1].sidekicks[0].files[0]", "shop.yml, line 14: services.log.configs[0]"),
-            ("services[1].sidekicks[0].image", "shop.yml, line 11: services.log.image"),
+            ("services[1].sidekicks[0].image", "shop.yml, line 12: services.log.image"),
         ] {
             let (error, named) = refused(400, field, &format!("{field}: is wrong"));
             assert_eq!(error, format!("{place}: is wrong"));
             assert!(error.ends_with(&format!("{}: is wrong", named.as_str().unwrap())), "{error}");
         }
         let denied = refused(403, "services[0].image", "the policy does not allow it");
-        assert_eq!(denied.0, "shop.yml, line 2: services.db.image: the policy does not allow it");
+        assert_eq!(denied.0, "shop.yml, line 3: services.db.image: the policy does not allow it");
         let places = read_of(SHOP, &|_| Some(String::new())).places;
         let body = json!({ "error": "engine.init: why", "field": "engine.init" });
         let Failure::Refused { body, .. } = places.placed(1, Failure::Refused { status: 403, body }) else {

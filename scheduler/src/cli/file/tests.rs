@@ -125,6 +125,8 @@ fn a_stack_has_a_name_and_nothing_else_in_the_place_of_it() {
             "{error}"
         );
     }
+    let service = wrong(input("first", "services:\n  a: {image: a}\n  a b: {image: a}\n"), None);
+    assert!(service.starts_with("first, line 3: services.a b: found \"a b\""), "{service}");
 }
 
 #[test]
