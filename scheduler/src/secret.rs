@@ -205,17 +205,17 @@ mod tests {
         for (file, field) in [
             (serde_json::json!({ "target": "/a" }), "content"),
             (serde_json::json!({ "content": 5 }), "content"),
-            (serde_json::json!({ "content_base64": "geheim" }), "content_base64"),
-            (serde_json::json!({ "content": "geheim", "content_base64": "AP8=" }), "content_base64"),
-            (serde_json::json!({ "content": "geheim".repeat(CONTENT_MAX) }), "content"),
-            (serde_json::json!({ "sealed": "geheim" }), "sealed"),
+            (serde_json::json!({ "content_base64": "s3cret" }), "content_base64"),
+            (serde_json::json!({ "content": "s3cret", "content_base64": "AP8=" }), "content_base64"),
+            (serde_json::json!({ "content": "s3cret".repeat(CONTENT_MAX) }), "content"),
+            (serde_json::json!({ "sealed": "s3cret" }), "sealed"),
         ] {
             let wrong = sealed(Some(&key(1)), &of(file)).unwrap_err();
             assert_eq!(wrong.field, format!("services[1].files[0].{field}"));
-            assert!(!wrong.to_string().contains("geheim"), "{wrong}");
+            assert!(!wrong.to_string().contains("s3cret"), "{wrong}");
         }
-        let wrong = sealed(None, &of(serde_json::json!({ "content": "geheim" }))).unwrap_err();
-        assert!(wrong.to_string().contains("--secrets-key") && !wrong.to_string().contains("geheim"), "{wrong}");
+        let wrong = sealed(None, &of(serde_json::json!({ "content": "s3cret" }))).unwrap_err();
+        assert!(wrong.to_string().contains("--secrets-key") && !wrong.to_string().contains("s3cret"), "{wrong}");
         assert!(sealed(None, &serde_json::json!({ "service": "b" })).is_ok(), "no key is needed for none");
     }
 

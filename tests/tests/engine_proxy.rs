@@ -500,7 +500,7 @@ fn files_are_put_through_the_proxy_into_containers_before_their_start_alone() {
     create("own", &["--label", "io.berth.request=r1"]);
     create("other", &[]);
     let archive = proxied.path("files.tar");
-    std::fs::write(proxied.path("pw"), "geheim").unwrap();
+    std::fs::write(proxied.path("pw"), "s3cret").unwrap();
     let folder = archive.parent().unwrap();
     assert!(Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(folder).arg("pw").status().unwrap().success());
     let put = |name: &str| {
@@ -511,7 +511,7 @@ fn files_are_put_through_the_proxy_into_containers_before_their_start_alone() {
     assert!(put("none").contains("No such container"));
     assert_eq!(put("own"), "");
     engine.docker(&["start", "own"]);
-    assert_eq!(engine.docker(&["exec", "own", "/bin/busybox", "cat", "/pw"]).trim(), "geheim");
+    assert_eq!(engine.docker(&["exec", "own", "/bin/busybox", "cat", "/pw"]).trim(), "s3cret");
     let late = put("own");
     assert!(late.contains("was started already"), "{late}");
     let read = proxied.ask("GET", "/v1.41/containers/own/archive?path=%2Fpw", "");

@@ -321,13 +321,13 @@ mod tests {
 
     #[test]
     fn a_secret_is_found_where_it_is_shown() {
-        let secrets = ["geheim".to_owned(), String::new()];
+        let secrets = ["s3cret".to_owned(), String::new()];
         let of = |json: Value| field_with(&json, &secrets);
-        let hidden = json!({ "service": "a", "environment": { "P": "geheim" }, "files": [{ "content": "geheim" }] });
+        let hidden = json!({ "service": "a", "environment": { "P": "s3cret" }, "files": [{ "content": "s3cret" }] });
         assert_eq!(of(hidden), None);
-        let check = json!({ "healthcheck": { "test": ["CMD", "ask -pgeheim"] } });
+        let check = json!({ "healthcheck": { "test": ["CMD", "ask -ps3cret"] } });
         assert_eq!(of(check).as_deref(), Some("healthcheck.test.1"));
-        let sidekick = json!({ "sidekicks": [{ "name": "s", "labels": { "geheim": "1" } }] });
+        let sidekick = json!({ "sidekicks": [{ "name": "s", "labels": { "s3cret": "1" } }] });
         assert_eq!(of(sidekick).as_deref(), Some("sidekicks.0.labels"));
     }
 }

@@ -5,7 +5,7 @@ pub(super) mod refused;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, P
     let files = Files::of(file, None, stack)?;
     let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    let Read { requests, origins, warnings } = documents.requests(false, &files)?;
+    let Requests { requests, origins, warnings } = documents.requests(false, &files)?;
     show(warnings);
     Ok((requests, documents.places(origins, &files), is_compose))
 }
@@ -87,7 +87,7 @@ pub(super) fn read_stack(files: &Files<'_>) -> Result<ReadStack, Failure> {
 /// The same, and what has no effect.
 fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     let documents = Documents::read(files)?;
-    let Read { requests: mut services, origins, warnings } = documents.requests(true, files)?;
+    let Requests { requests: mut services, origins, warnings } = documents.requests(true, files)?;
     let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -111,8 +111,8 @@ fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     Ok((ReadStack { name, services, places: documents.places(origins, files) }, warnings))
 }
 
-/// What requests a file has.
-struct Read {
+/// What requests files have.
+struct Requests {
     requests: Vec<Value>,
     /// Where each of them comes from.
     origins: Vec<Origins>,
@@ -161,8 +161,7 @@ impl Files<'_> {
     fn content(&self, name: &str) -> Result<Vec<u8>, String> {
         let mut content = Vec::new();
         // What is longer is refused where it is used.
-        let read =
-            io::Read::read_to_end(&mut io::Read::take(self.opened(name)?.1, CONTENT_MAX as u64 + 1), &mut content);
+        let read = self.opened(name)?.1.take(CONTENT_MAX as u64 + 1).read_to_end(&mut content);
         read.map_err(|error| error.to_string())?;
         Ok(content)
     }
@@ -254,10 +253,10 @@ impl Input {
         }
     }
 
-    fn read(shown: String, from: impl io::Read, most: u64) -> Result<Self, Failure> {
+    fn read(shown: String, from: impl Read, most: u64) -> Result<Self, Failure> {
         let wrong = |text: &dyn std::fmt::Display| Failure::Wrong(format!("{shown}: {text}"));
         let mut contents = Vec::new();
-        let read = io::Read::read_to_end(&mut from.take(most + 1), &mut contents);
+        let read = from.take(most + 1).read_to_end(&mut contents);
         if read.map_err(|error| wrong(&error))? as u64 > most {
             return Err(wrong(&format!("longer than {most} bytes")));
         }
@@ -418,7 +417,7 @@ impl<'a> Documents<'a> {
         Places { shown, origins, lines, inputs }
     }
 
-    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Read, Failure> {
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Requests, Failure> {
         let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
@@ -440,7 +439,7 @@ impl<'a> Documents<'a> {
         let told = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
         let warnings = warnings.into_iter().map(told).collect();
         let json = |request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error));
-        Ok(Read { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
+        Ok(Requests { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
     }
 }
 

@@ -196,7 +196,7 @@ mod tests {
             "pw.txt" => Ok(vec![0, 255]),
             _ => Err("not found".to_owned()),
         };
-        let variable = |name: &str| (name == "PASSWORD").then(|| "geheim".to_owned());
+        let variable = |name: &str| (name == "PASSWORD").then(|| "s3cret".to_owned());
         let reading = Reading { for_stack, content: &content, variable: &variable, ..Reading::of_tests() };
         let found = requests(&[document], &reading, &mut Vec::new())?;
         Ok(serde_json::to_value(&found[0]).unwrap())
@@ -210,10 +210,10 @@ mod tests {
             read(true, top, "secrets: [pw, {source: env, target: /a, uid: '5', mode: 0440}, key], configs: [conf]");
         let found = found.unwrap();
         let file = |target: &str, content: &[u8]| serde_json::json!({ "target": target, "content_base64": STANDARD.encode(content) });
-        let mut own = file("/a", b"geheim");
+        let mut own = file("/a", b"s3cret");
         own["uid"] = 5.into();
         own["mode"] = "440".into();
-        assert_eq!(found["files"][0], file("/conf", b"a geheim"));
+        assert_eq!(found["files"][0], file("/conf", b"a s3cret"));
         assert_eq!(found["files"][1], file("/run/secrets/pw", &[0, 255]));
         assert_eq!(found["files"][2], own);
         assert_eq!(found["volumes"], serde_json::json!(["/srv/key:/run/secrets/key:ro"]));

@@ -103,7 +103,7 @@ mod tests {
 
     fn refused(status: u16, field: &str, error: &str) -> (String, Value) {
         let body = json!({ "error": error, "field": field, "expected": "more" });
-        let read = read_of(SHOP, &|name| (name == "PW").then(|| "geheim".to_owned()));
+        let read = read_of(SHOP, &|name| (name == "PW").then(|| "s3cret".to_owned()));
         let Failure::Refused { body, .. } = read.placed(Failure::Refused { status, body }) else { unreachable!() };
         (body["error"].as_str().unwrap().to_owned(), body["field"].clone())
     }
