@@ -1,5 +1,6 @@
 //! `agent leave`: takes this host out of the cluster for good, once what runs on it runs elsewhere.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -15,6 +16,7 @@ use process::command::ask_page;
 use scheduler::DrainQuestion;
 use serde_json::Value;
 
+use crate::emptying::{Emptying, Look};
 use crate::enroll::{finish, progress};
 
 /// Longest wait for an answer: the agent finishes what it is just writing to etcd first, and each of its members may take
@@ -96,6 +98,10 @@ impl Leave {
         if self.dry_run {
             return Ok(String::new());
         }
+        if !left.others.is_empty() {
+            // Before anything moves.
+            reach_engine()?;
+        }
         let mut left = self.wait(admin, left)?;
         left.may_leave(self.force_unmanaged)?;
         let mut stays = false;
@@ -110,19 +116,33 @@ impl Leave {
 
     /// Has units of stacks run elsewhere, and waits until none is left. From then on schedulers place nothing here, for some time.
     fn wait(&self, admin: SocketAddr, mut left: Left) -> Result<Left, Failure> {
-        let begun = Instant::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (begun, mut emptying, mut said) = (Instant::now(), Emptying::default(), None);
         loop {
-            let now = Left::on(admin, true)?;
-            if now.units.len() != left.units.len() {
-                progress(&format!("{}: {} units of stacks left: {}", now.host, now.units.len(), names(&now.units)));
-            }
-            left = now;
-            if left.units.is_empty() {
-                return Ok(left);
+            let before = begun.elapsed();
+            left = Left { host: left.host, ..Left::on(admin, true)? };
+            let units: BTreeSet<String> = left.units.iter().cloned().collect();
+            let answer =
+                if emptying.asks(&units, before) { runtime.block_on(self.question.left(&left.host)) } else { None };
+            let waits = match emptying.look(&units, answer.as_ref(), before) {
+                Look::Empty => {
+                    // It only says that it is one of a stack.
+                    left.others.append(&mut left.units);
+                    return Ok(left);
+                }
+                Look::Stays(stays) => {
+                    let stays: Vec<_> = stays.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+                    return Err(format!("{} stays, since it is not empty\n  {}", left.host, stays.join("\n  ")).into());
+                }
+                Look::Waits(units) => Vec::from_iter(units),
+            };
+            if said != Some(waits.len()) {
+                progress(&format!("{}: {} units of stacks left: {}", left.host, waits.len(), names(&waits)));
+                said = Some(waits.len());
             }
             if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
                 let problem =
-                    format!("after {} s {} still has {}", begun.elapsed().as_secs(), left.host, names(&left.units));
+                    format!("after {} s {} still has {}", begun.elapsed().as_secs(), left.host, names(&waits));
                 return Err(format!("{problem}; it stays. `scheduler stacks` says what each waits for").into());
             }
             sleep(LOOK);
@@ -230,11 +250,28 @@ fn token(body: &str) -> Result<String, String> {
     })
 }
 
+/// The engine of this machine.
+fn engine() -> Result<Engine, Failure> {
+    let (endpoint, certificates) = live::follow::reach(&live::config::Engine::Local, None)?;
+    Ok(Engine::new(endpoint, certificates))
+}
+
+/// Fails if the engine does not answer that is to stop what no scheduler has placed.
+fn reach_engine() -> Result<(), Failure> {
+    let (runtime, engine) = (tokio::runtime::Builder::new_current_thread().enable_all().build()?, engine()?);
+    let answered = runtime.block_on(engine.ask(ASK_TIME, |docker| async move { docker.ping().await }));
+    answered.map(drop).map_err(|error| {
+        format!(
+            "--force-unmanaged: the engine of this machine (DOCKER_HOST) does not answer: {error}; nothing was changed"
+        )
+        .into()
+    })
+}
+
 /// Stops containers, but for those of etcd and of Berth; whether there are such.
 fn stop(admin: SocketAddr, all: &[String]) -> Result<bool, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (endpoint, certificates) = live::follow::reach(&live::config::Engine::Local, None)?;
-    let engine = Engine::new(endpoint, certificates);
+    let engine = engine()?;
     let mut stays = false;
     for name in all {
         // Each may take a while, and nothing is to be placed here meanwhile.

@@ -1,6 +1,7 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
 mod doctor;
+mod emptying;
 mod engine_proxy;
 mod enroll;
 mod greeting;

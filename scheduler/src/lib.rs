@@ -26,7 +26,7 @@ mod token;
 
 pub use api::Server;
 pub use cli::Command;
-pub use cli::evacuate::{DrainQuestion, Evacuate};
+pub use cli::evacuate::{DrainLeft, DrainQuestion, Evacuate};
 pub use config::Options;
 pub use ledger::LAPSE;
 pub use place::Placer;

@@ -189,6 +189,23 @@ fn a_file_that_cannot_be_used_is_found_before_anything_ends() {
 }
 
 #[test]
+fn a_stop_that_reaches_the_process_before_stops_the_service() {
+    let folder = ClusterFolder::new(shop_text());
+    let mut agent = Agent::start(&Launch::agent(&folder.file()), &folder.path("."));
+    let before = agent.process().unwrap();
+    agent.signal("USR2");
+    let line = eventually("another process serves", LIMIT, || {
+        agent.started.lines_with("another process serves now").first().cloned()
+    });
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let successor = u32::try_from(line["process"].as_u64().unwrap()).unwrap();
+    // Who stops the service by its file of the process id asks the one before, for as long as that is there.
+    assert_eq!(agent.process(), Some(before));
+    agent.signal("TERM");
+    eventually("both have ended", LIMIT, || (!agent.is_there(before) && !agent.is_there(successor)).then_some(()));
+}
+
+#[test]
 fn the_manager_of_services_learns_which_process_serves() {
     let folder = ClusterFolder::new(shop_text());
     let path = folder.path("notify");

@@ -34,10 +34,17 @@ impl Cordon {
             let said = intent::change(&client, &self.host, |intent| {
                 // One that is being emptied, or is empty, gets nothing new already.
                 let state = intent.state().unwrap_or(HostState::Cordoned);
-                intent.set_state(state, self.reason.as_deref());
+                let given = intent.of_state()[0].to_owned();
+                let kept = Some(&*given).filter(|given| state != HostState::Cordoned && !given.is_empty());
+                intent.set_state(state, self.reason.as_deref().or(kept));
             })
             .await?;
-            let mut text = format!("{} is {}; what runs there stays\n", self.host, described(&said));
+            let what = match said.state() {
+                Some(HostState::Draining) => "units of stacks leave it (agent uncordon ends that)",
+                Some(HostState::Drained) => "nothing of stacks is left there",
+                Some(HostState::Cordoned) | None => "what runs there stays",
+            };
+            let mut text = format!("{} is {}; {what}\n", self.host, described(&said));
             if client.get(host_key(&client.options().prefix, &self.host, "host").as_bytes()).await?.0.is_none() {
                 let _ = writeln!(text, "note: no host {} is there now; it is cordoned when it comes", self.host);
             }

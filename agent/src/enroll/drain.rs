@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::folder::Rights;
-use super::intent;
+use super::intent::{self, IntentValue};
 use super::names::{host_key, host_name};
 use super::operator::Operator;
 use super::outcome::{json as parsed, progress};
+use crate::emptying::{Emptying, Look};
 
 /// Pause between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(500);
@@ -29,8 +30,8 @@ const STACK_LABEL: &str = "io.berth.stack";
 /// Move what stacks have on a host to other hosts, and wait until it is there
 ///
 /// Each unit runs elsewhere before the old one is stopped. What fits on no other host stays. What no stack has stays too. A scheduler is
-/// asked first what would go where, and why the rest stays, which is listed. Nothing new is placed on the host, as after `agent cordon`;
-/// `agent uncordon` ends it.
+/// asked first what would go where, and why the rest stays, which is listed. If only such is left for a minute, it is listed again, and
+/// the exit code is 1. Nothing new is placed on the host, as after `agent cordon`; `agent uncordon` ends it.
 #[derive(clap::Args)]
 pub(crate) struct Drain {
     /// The host
@@ -100,9 +101,17 @@ impl Drain {
                 return Ok(format!("{host} is {described}\n{}", before.stays()));
             }
             let left = self.wait(&client, before).await?;
-            let said =
-                intent::change(&client, host, |intent| intent.set_state(HostState::Drained, self.reason.as_deref()))
-                    .await?;
+            let said = intent::change(&client, host, |intent| {
+                // What somebody else has said meanwhile stands.
+                if intent.state() == Some(HostState::Draining) {
+                    let reason = intent.of_state()[0].to_owned();
+                    intent.set_state(HostState::Drained, Some(&*reason).filter(|reason| !reason.is_empty()));
+                }
+            })
+            .await?;
+            if said.state() != Some(HostState::Drained) {
+                return Err(self.is_ended(&said));
+            }
             Ok(format!("{host} is {}\n{}", said.described().unwrap_or_default(), left.stays()))
         })
     }
@@ -110,28 +119,76 @@ impl Drain {
     /// Waits until no unit of a stack is left, and says what is.
     async fn wait(&self, client: &EtcdClient, mut left: Left) -> Result<Left, Failure> {
         let (host, begun) = (&self.host, Instant::now());
+        let (mut emptying, mut waits, mut is_silent) = (Emptying::default(), None, false);
         loop {
-            if left.units.is_empty() {
-                return Ok(left);
-            }
-            progress(&format!("{host}: {} units of stacks left: {}", left.units.len(), names(&left.units)));
-            loop {
-                if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
-                    let problem =
-                        format!("after {} s {host} still has {}", begun.elapsed().as_secs(), names(&left.units));
-                    return Err(format!(
-                        "{problem}; the schedulers go on, and `scheduler stacks` says what each waits for"
-                    )
-                    .into());
-                }
-                sleep(LOOK).await;
-                let now = Left::on(client, host).await?;
-                if now != left {
-                    left = now;
-                    break;
+            let now = begun.elapsed();
+            match self.look(client).await {
+                Ok(found) => (left, is_silent) = (found?, false),
+                Err(error @ EtcdError::Refused(_)) => return Err(error.into()),
+                Err(error) => {
+                    if !std::mem::replace(&mut is_silent, true) {
+                        progress(&format!("{error}; the schedulers go on, and this command, once etcd answers"));
+                    }
                 }
             }
+            if !is_silent {
+                let answer = if emptying.asks(&left.units, now) { self.question.left(host).await } else { None };
+                match emptying.look(&left.units, answer.as_ref(), now) {
+                    Look::Empty => {
+                        left.others.append(&mut left.units);
+                        return Ok(left);
+                    }
+                    Look::Stays(stays) => {
+                        let stays: Vec<_> = stays.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+                        let stays = stays.join("\n  ");
+                        return Err(format!(
+                            "{host} is not empty, and stays draining: the schedulers go on when that changes\n  {stays}"
+                        )
+                        .into());
+                    }
+                    Look::Waits(units) => {
+                        if waits.as_ref() != Some(&units) {
+                            progress(&format!("{host}: {} units of stacks left: {}", units.len(), names(&units)));
+                        }
+                        waits = Some(units);
+                    }
+                }
+            }
+            if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
+                let units = waits.as_ref().unwrap_or(&left.units);
+                let problem = format!("after {} s {host} still has {}", begun.elapsed().as_secs(), names(units));
+                return Err(format!(
+                    "{problem}; the schedulers go on, and `scheduler stacks` says what each waits for"
+                )
+                .into());
+            }
+            sleep(LOOK).await;
         }
+    }
+
+    /// What the host has now; fails with the reason if it cannot be emptied any more.
+    async fn look(&self, client: &EtcdClient) -> Result<Result<Left, Failure>, EtcdError> {
+        let (host, prefix) = (&self.host, &client.options().prefix);
+        let (said, _) = client.get(intent::key(prefix, host).as_bytes()).await?;
+        let said = said.map(|pair| IntentValue::read(&pair.value)).unwrap_or_default();
+        if said.state() != Some(HostState::Draining) {
+            return Ok(Err(self.is_ended(&said)));
+        }
+        let left = Left::on(client, host).await?;
+        if client.get(host_key(prefix, host, "host").as_bytes()).await?.0.is_none() {
+            return Ok(Err(format!(
+                "{host} is gone, and what it had may run on: it stays draining, and is emptied once it is back. \
+                 If the machine is off for good: agent evacuate {host} --dead"
+            )
+            .into()));
+        }
+        Ok(Ok(left))
+    }
+
+    /// Somebody has said something else of the host meanwhile.
+    fn is_ended(&self, said: &IntentValue) -> Failure {
+        let described = said.described().unwrap_or_else(|| "active again".to_owned());
+        format!("{} is not drained any more: it is {described}; what has moved stays where it is", self.host).into()
     }
 }
 
@@ -145,12 +202,10 @@ impl Left {
         Ok(left)
     }
 
-    /// A container that has processes is there: one that was told to stop is, until it has ended.
     fn count(&mut self, container: &Value) {
-        if matches!(container["state"].as_str(), Some("running" | "restarting" | "stopping")) {
-            let is_unit = container["labels"][STACK_LABEL].is_string();
+        if runs(container) {
             let name = container["name"].as_str().unwrap_or_default().to_owned();
-            if is_unit { &mut self.units } else { &mut self.others }.insert(name);
+            if is_unit(container) { &mut self.units } else { &mut self.others }.insert(name);
         }
     }
 
@@ -168,6 +223,16 @@ impl Left {
         }
         format!("what no stack has stays: {}\n", names(&self.others))
     }
+}
+
+/// Whether a container has processes: one that was told to stop has, until it has ended.
+fn runs(container: &Value) -> bool {
+    matches!(container["state"].as_str(), Some("running" | "restarting" | "stopping"))
+}
+
+/// Whether a container that a host shows is a unit of a stack, and there.
+pub(super) fn is_unit(container: &Value) -> bool {
+    runs(container) && container["labels"][STACK_LABEL].is_string()
 }
 
 fn names(all: &BTreeSet<String>) -> String {

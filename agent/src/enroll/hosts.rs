@@ -12,6 +12,7 @@ use process::Failure;
 use process::table::table;
 use serde_json::{Value, json};
 
+use super::drain::is_unit;
 use super::folder::Rights;
 use super::intent::{self, IntentValue};
 use super::names::{HOST_MAX, INVITATIONS, invitations_with_user};
@@ -35,6 +36,8 @@ struct Known {
     /// What it publishes, if it does.
     published: Option<Value>,
     containers: usize,
+    /// How many of them are units of stacks that run.
+    units: usize,
     /// The subnet of its containers (docs/network.md).
     subnet: Option<String>,
     said: IntentValue,
@@ -43,11 +46,25 @@ struct Known {
 impl Known {
     /// Its state in one word: docs/hosts.md.
     fn state(&self, invitations: &BTreeMap<String, bool>) -> &'static str {
-        match (self.said.state(), &self.published) {
-            (Some(state), Some(_)) => state.word(),
+        let Some(host) = &self.published else { return self.presence(invitations) };
+        match self.said.state() {
+            // Also if the command that waited for it has ended before.
+            Some(HostState::Draining) if self.units == 0 => HostState::Drained.word(),
+            Some(HostState::Draining) => HostState::Draining.word(),
             // `agent leave` on the host itself.
-            (None, Some(host)) if host["state"] == HostState::Draining.on_the_wire() => "leaving",
-            _ => self.presence(invitations),
+            _ if host["state"] == HostState::Draining.on_the_wire() => "leaving",
+            Some(state) => state.word(),
+            None => self.presence(invitations),
+        }
+    }
+
+    /// The state that operators gave a host that is not there, and why.
+    fn reason_there(&self) -> String {
+        let reason = self.reason().unwrap_or_default().to_owned();
+        match self.said.state() {
+            Some(state) if self.published.is_none() && reason.is_empty() => state.word().to_owned(),
+            Some(state) if self.published.is_none() => format!("{}: {reason}", state.word()),
+            _ => reason,
         }
     }
 
@@ -113,6 +130,7 @@ impl Hosts {
                     let labels: BTreeMap<_, _> = host.said.labels().collect();
                     json!({
                         "name": name, "state": state, "since": since, "by": by, "reason": host.reason(),
+                        "intended": host.said.state().map(HostState::word),
                         "containers": host.containers, "subnet": host.subnet,
                         "operator_labels": labels, "published": host.published.as_ref().map(|host| &host["published"]),
                         "invitation": host.said.0.get("invited"), "rotated": host.said.rotated(),
@@ -126,8 +144,8 @@ impl Hosts {
                 let state = host.state(&invitations);
                 let (since, by) = host.since(state);
                 let containers = host.published.as_ref().map(|_| host.containers.to_string()).unwrap_or_default();
-                let (subnet, reason) = (host.subnet.clone().unwrap_or_default(), host.reason().unwrap_or_default());
-                rows.push([name.clone(), state.to_owned(), since, by, containers, subnet, reason.to_owned()]);
+                let (subnet, reason) = (host.subnet.clone().unwrap_or_default(), host.reason_there());
+                rows.push([name.clone(), state.to_owned(), since, by, containers, subnet, reason]);
             }
             Ok(table(&rows, HOST_MAX))
         })
@@ -150,21 +168,23 @@ async fn known(client: &EtcdClient) -> Result<BTreeMap<String, Known>, EtcdError
     for (host, said) in intent::all(client).await? {
         hosts.entry(host).or_default().said = said;
     }
-    let mut containers: BTreeMap<String, usize> = BTreeMap::new();
+    let mut containers: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for pair in client.list(prefix.as_bytes(), false).await?.pairs {
         let key = String::from_utf8_lossy(&pair.key[prefix.len()..]).into_owned();
         match key.split_once('/') {
             Some((host, "host")) => hosts.entry(host.to_owned()).or_default().published = Some(parsed(&pair.value)),
             Some((host, rest)) if rest.starts_with("containers/") => {
-                *containers.entry(host.to_owned()).or_default() += 1;
+                let (all, units) = containers.entry(host.to_owned()).or_default();
+                *all += 1;
+                *units += usize::from(is_unit(&parsed(&pair.value)));
             }
             _ => {}
         }
     }
-    for (host, count) in containers {
+    for (host, (all, units)) in containers {
         // Keys of a host whose own key is gone are `agent prune`'s.
         if let Some(host) = hosts.get_mut(&host) {
-            host.containers = count;
+            (host.containers, host.units) = (all, units);
         }
     }
     Ok(hosts)

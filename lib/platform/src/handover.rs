@@ -187,6 +187,15 @@ impl Successor {
         self.0.process()
     }
 
+    /// Asks it to stop, as this process was.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system does not pass that on.
+    pub fn stop(&self) -> io::Result<()> {
+        self.0.stop()
+    }
+
     /// Waits until it serves.
     ///
     /// # Errors

@@ -447,21 +447,33 @@ impl Launch {
         };
         // A successor that does not serve yet is ended with it.
         let successor = restart.filter(|_| succeeded);
-        if successor.is_some() {
-            self.addresses.leave().await;
-            self.accepting.end.cancel();
-            tokio::time::sleep(LINGER).await;
-        } else {
-            platform::service::report(State::Stopping);
-        }
-        self.listeners.close();
-        self.stop.cancel();
-        let drained = tokio::time::timeout(DRAIN_LIMIT, self.parts.finish());
-        if drained.await.is_err() {
-            warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
-        }
-        for following in self.following {
-            following.stop().await;
+        let passing = async {
+            match &successor {
+                Some(restart) => restart.pass_stops_on(&mut events).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ending = async {
+            if successor.is_some() {
+                self.addresses.leave().await;
+                self.accepting.end.cancel();
+                tokio::time::sleep(LINGER).await;
+            } else {
+                platform::service::report(State::Stopping);
+            }
+            self.listeners.close();
+            self.stop.cancel();
+            let drained = tokio::time::timeout(DRAIN_LIMIT, self.parts.finish());
+            if drained.await.is_err() {
+                warn!(limit = ?DRAIN_LIMIT, "some requests did not end in time");
+            }
+            for following in self.following {
+                following.stop().await;
+            }
+        };
+        tokio::select! {
+            () = ending => {}
+            () = passing => {}
         }
         drop(self.held);
         drop(pid_file);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use platform::handover::{Handed, Successor, obstacle};
-use platform::stop::RestartEvents;
+use platform::stop::{RestartEvents, StopEvents};
 use source::Readiness;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
@@ -134,5 +134,18 @@ impl Restart {
     /// The number of the process that was started.
     pub(crate) fn successor(&self) -> Option<u32> {
         self.successor.as_ref().map(|(successor, _)| successor.process())
+    }
+
+    /// Has the successor stop too whenever that is asked of this process, which others may still take for the service. Never ends.
+    pub(crate) async fn pass_stops_on(&self, events: &mut StopEvents) {
+        loop {
+            let event = events.requested().await;
+            info!(event, "the process that serves now is asked to stop");
+            if let Some((successor, _)) = &self.successor
+                && let Err(error) = successor.stop()
+            {
+                warn!(%error, "it cannot be asked to stop");
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `agent evacuate`: what schedulers have started on a host that is gone for good runs elsewhere.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -205,6 +206,15 @@ impl DrainQuestion {
         Ok(plan)
     }
 
+    /// What a host still has by the ledger of the scheduler, also what is only being started; `None` if none answers.
+    pub async fn left(&self, host: &str) -> Option<DrainLeft> {
+        let plan = self.plan(host, false).await.ok()?;
+        let names = |unit: &Value| list(&unit["containers"]).iter().map(word).collect::<Vec<_>>();
+        let stays =
+            list(&plan["stays"]).iter().flat_map(|unit| names(unit).into_iter().map(|name| (name, word(&unit["why"]))));
+        Some(DrainLeft { moves: list(&plan["moved"]).iter().flat_map(names).collect(), stays: stays.collect() })
+    }
+
     /// A plan, or why there is none, for people.
     pub fn described(plan: &Result<Value, String>) -> String {
         match plan {
@@ -212,6 +222,15 @@ impl DrainQuestion {
             Err(why) => format!("where to, and what stays and why, is not known: {why}\n"),
         }
     }
+}
+
+/// What a host that is drained still has, by names of containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DrainLeft {
+    /// What is moved to other hosts.
+    pub moves: BTreeSet<String>,
+    /// What is not, and why.
+    pub stays: BTreeMap<String, String>,
 }
 
 /// Whether another scheduler, or the same one later, may answer.

@@ -72,7 +72,7 @@ pub(super) fn read(file: &Path, stack: Option<&String>) -> Result<(Vec<Value>, P
     let files = Files::of(file, None, stack)?;
     let documents = Documents::read(&files)?;
     let is_compose = documents.all.iter().any(compose::is_compose);
-    let Requests { requests, origins, warnings } = documents.requests(false, &files)?;
+    let Described { requests, origins, warnings } = documents.requests(false, &files)?;
     show(warnings);
     Ok((requests, documents.places(origins, &files), is_compose))
 }
@@ -87,7 +87,7 @@ pub(super) fn read_stack(files: &Files<'_>) -> Result<ReadStack, Failure> {
 /// The same, and what has no effect.
 fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     let documents = Documents::read(files)?;
-    let Requests { requests: mut services, origins, warnings } = documents.requests(true, files)?;
+    let Described { requests: mut services, origins, warnings } = documents.requests(true, files)?;
     let mut name: Option<String> = files.stack.map(ToOwned::to_owned);
     for service in &mut services {
         let own = service["stack"].as_str().unwrap_or(&documents.stack).to_owned();
@@ -111,8 +111,8 @@ fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     Ok((ReadStack { name, services, places: documents.places(origins, files) }, warnings))
 }
 
-/// What requests files have.
-struct Requests {
+/// What files describe.
+struct Described {
     requests: Vec<Value>,
     /// Where each of them comes from.
     origins: Vec<Origins>,
@@ -417,7 +417,7 @@ impl<'a> Documents<'a> {
         Places { shown, origins, lines, inputs }
     }
 
-    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Requests, Failure> {
+    fn requests(&self, for_stack: bool, files: &Files<'_>) -> Result<Described, Failure> {
         let text_of = |name: &str| files.beside(name).map(|input| input.text);
         let reading = Reading {
             stack: &self.stack,
@@ -439,7 +439,7 @@ impl<'a> Documents<'a> {
         let told = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
         let warnings = warnings.into_iter().map(told).collect();
         let json = |request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error));
-        Ok(Requests { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
+        Ok(Described { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
     }
 }
 

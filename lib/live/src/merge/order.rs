@@ -12,7 +12,7 @@ use super::merged::{Claims, Merged, Said};
 use super::part::{ALIAS, Claim, MARK, host_of, stack_key};
 use super::subnets::Subnets;
 use crate::host::PORTS_MAX;
-use crate::intents::{Intent, Reserved};
+use crate::intents::{HostState, Intent, Reserved};
 use crate::owners::Owners;
 
 /// Whose word counts.
@@ -114,7 +114,10 @@ impl<'c> Order<'c> {
         let labels = accepted.with(given.chain(claimed));
         let tenant = tenant.map(|tenant| (TENANT.into(), Value::Text(tenant)));
         let state = intent.and_then(|intent| Some((intent.state?, intent.described()?)));
+        // One that leaves by itself goes on with that: whatever else it is given, it gets nothing new.
+        let leaves = host.state() == HostState::Draining.on_the_wire();
         let state = state.into_iter().flat_map(|(state, described)| {
+            let state = if leaves { HostState::Draining } else { state };
             [("state".into(), Value::text(state.on_the_wire())), (INTENDED.into(), Value::Text(described))]
         });
         let labels = [("labels".into(), Value::Map(labels))];

@@ -156,6 +156,10 @@ fn operators_give_a_host_its_state_and_it_gives_itself_no_word_of_theirs() {
     }
     cluster.update(&"intents/a".into(), &document(r#"{"state": "of a later release"}"#)).unwrap();
     assert_eq!(state(&mut cluster), ("active".to_owned(), None));
+    // One that leaves by itself goes on with that.
+    cluster.update(&"hosts/a".into(), &document(r#"{"hosts": [{"name": "a", "state": "deactivating"}]}"#)).unwrap();
+    cluster.update(&"intents/a".into(), &document(r#"{"state": "cordoned", "by": "anna"}"#)).unwrap();
+    assert_eq!(state(&mut cluster), ("deactivating".to_owned(), Some("cordoned by anna".to_owned())));
 }
 
 #[test]

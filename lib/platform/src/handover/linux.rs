@@ -156,6 +156,14 @@ impl Successor {
         self.child.id()
     }
 
+    pub(super) fn stop(&self) -> io::Result<()> {
+        let process = libc::pid_t::try_from(self.child.id()).map_err(io::Error::other)?;
+        // SAFETY: the call takes two numbers. The process is our child and was not waited for, so that its number is no other's.
+        #[expect(unsafe_code, reason = "std only kills")]
+        let sent = unsafe { libc::kill(process, libc::SIGTERM) };
+        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     pub(super) async fn serving(&mut self) -> Result<(), String> {
         let mut word = [0];
         match self.link.read(&mut word).await {

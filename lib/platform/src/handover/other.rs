@@ -51,6 +51,10 @@ impl Successor {
         match *self {}
     }
 
+    pub(super) fn stop(&self) -> io::Result<()> {
+        match *self {}
+    }
+
     #[expect(clippy::unused_async, reason = "the signature is shared with linux.rs")]
     pub(super) async fn serving(&mut self) -> Result<(), String> {
         match *self {}

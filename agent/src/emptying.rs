@@ -1,0 +1,139 @@
+//! When a host that units of stacks leave is empty: by what it shows, and by what the ledger of a scheduler has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use scheduler::DrainLeft;
+
+/// How soon each scheduler knows that a host gets nothing new. What one has begun to place before, its ledger has by then.
+const HEARD: Duration = Duration::from_secs(1);
+
+/// How long a host without units has to stay so where no scheduler answers: what is being started is shown by then.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How often a scheduler is asked while units are there.
+const SURVEY: Duration = Duration::from_secs(5);
+
+/// How long nothing has changed until what stays is not waited for any more: a move takes less, from one step to the next.
+const STANDSTILL: Duration = Duration::from_mins(1);
+
+/// Units that leave a host. All times are since that began.
+#[derive(Debug, Default)]
+pub(crate) struct Emptying {
+    units: BTreeSet<String>,
+    changed: Duration,
+    asked: Option<Duration>,
+    /// Whether the scheduler has had some of the units, so that its ledger is theirs.
+    knows: bool,
+}
+
+/// What a look at the host comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing is left.
+    Empty,
+    /// These are left.
+    Waits(BTreeSet<String>),
+    /// These are left, and stay, each with its reason.
+    Stays(BTreeMap<String, String>),
+}
+
+impl Emptying {
+    /// Whether a scheduler is to be asked before the next look, at which the host shows these units.
+    pub(crate) fn asks(&self, units: &BTreeSet<String>, now: Duration) -> bool {
+        units.is_empty() || self.asked.is_none_or(|asked| now >= asked + SURVEY)
+    }
+
+    /// Looks at the units that the host shows, and at what a scheduler answered, if it was asked and did.
+    pub(crate) fn look(&mut self, units: &BTreeSet<String>, answer: Option<&DrainLeft>, now: Duration) -> Look {
+        if *units != self.units {
+            self.units.clone_from(units);
+            self.changed = now;
+        }
+        let Some(left) = answer else {
+            let is_quiet = units.is_empty() && now >= self.changed + QUIET;
+            return if is_quiet { Look::Empty } else { Look::Waits(units.clone()) };
+        };
+        self.asked = Some(now);
+        let is_known = |name: &&String| left.moves.contains(*name) || left.stays.contains_key(*name);
+        self.knows |= units.iter().any(|name| is_known(&name));
+        // Anybody can give a container the label of a stack.
+        let known: BTreeSet<String> = units.iter().filter(|name| !self.knows || is_known(name)).cloned().collect();
+        let stays = |name: &String| Some((name.clone(), left.stays.get(name)?.clone()));
+        if !known.is_empty() {
+            let stay: BTreeMap<_, _> = known.iter().filter_map(stays).collect();
+            let stands = stay.len() == known.len() && now >= self.changed + STANDSTILL;
+            return if stands { Look::Stays(stay) } else { Look::Waits(known) };
+        }
+        // What is being started there leaves, too.
+        if left.moves.is_empty() && now >= HEARD { Look::Empty } else { Look::Waits(left.moves.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn left(moves: &[&str], stays: &[&str]) -> DrainLeft {
+        let stays = stays.iter().map(|name| ((*name).to_owned(), "a volume".to_owned())).collect();
+        DrainLeft { moves: names(moves), stays }
+    }
+
+    /// Looks each second; the first look that is no wait, and when.
+    fn first(
+        units: impl Fn(u64) -> BTreeSet<String>,
+        answer: impl Fn(u64) -> Option<DrainLeft>,
+    ) -> Option<(u64, Look)> {
+        let mut emptying = Emptying::default();
+        (0..300).find_map(|second| {
+            let (units, now) = (units(second), Duration::from_secs(second));
+            let answer = answer(second).filter(|_| emptying.asks(&units, now));
+            let look = emptying.look(&units, answer.as_ref(), now);
+            (!matches!(look, Look::Waits(_))).then_some((second, look))
+        })
+    }
+
+    #[test]
+    fn a_host_is_empty_when_the_ledger_has_nothing_there_either() {
+        assert_eq!(first(|_| names(&[]), |_| Some(left(&[], &[]))), Some((1, Look::Empty)));
+        let starting = |second| Some(if second < 9 { left(&["a"], &[]) } else { left(&[], &[]) });
+        assert_eq!(first(|_| names(&[]), starting), Some((9, Look::Empty)));
+        let shown = |second| if (3..20).contains(&second) { names(&["a"]) } else { names(&[]) };
+        assert_eq!(
+            first(shown, |second| Some(left(if second < 20 { &["a"] } else { &[] }, &[]))),
+            Some((20, Look::Empty))
+        );
+    }
+
+    #[test]
+    fn without_a_scheduler_it_is_empty_when_it_has_been_so_for_a_while() {
+        assert_eq!(first(|_| names(&[]), |_| None), Some((5, Look::Empty)));
+        let shown = |second| if (3..20).contains(&second) { names(&["a"]) } else { names(&[]) };
+        assert_eq!(first(shown, |_| None), Some((25, Look::Empty)));
+        assert_eq!(first(|_| names(&["a"]), |_| None), None);
+    }
+
+    #[test]
+    fn what_stays_is_waited_for_until_nothing_changes_any_more() {
+        let shown = |second| if second < 30 { names(&["a", "b"]) } else { names(&["a"]) };
+        let answer = |second| Some(if second < 30 { left(&["b"], &["a"]) } else { left(&[], &["a"]) });
+        let (second, look) = first(shown, answer).unwrap();
+        assert!((90..=95).contains(&second), "{second}");
+        assert_eq!(look, Look::Stays([("a".to_owned(), "a volume".to_owned())].into()));
+        // One that could go is waited for.
+        assert_eq!(first(|_| names(&["a", "b"]), |_| Some(left(&["b"], &["a"]))), None);
+    }
+
+    #[test]
+    fn a_container_that_only_says_to_be_of_a_stack_is_not_waited_for() {
+        let shown = |second| if second < 10 { names(&["a", "own"]) } else { names(&["own"]) };
+        let answer = |second| Some(left(if second < 10 { &["a"] } else { &[] }, &[]));
+        assert!(matches!(first(shown, answer), Some((10..=15, Look::Empty))));
+        // The ledger may be another one.
+        assert_eq!(first(|_| names(&["own"]), |_| Some(left(&[], &[]))), None);
+    }
+}
