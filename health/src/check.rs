@@ -72,14 +72,14 @@ impl Checker {
         };
         // A container of this machine has mostly answered by now, and nothing has to be waited for.
         if spec.probe == Probe::Tcp && begun.peer_addr().is_ok() {
-            return reached(address, begun.local_addr(), is_elsewhere);
+            return reached(address, is_elsewhere, || begun.local_addr());
         }
         let stream = match timeout(to_connect, connected(begun)).await {
             Err(_) => return Outcome::Fail(format!("connect: no answer for {to_connect:?}")),
             Ok(Err(error)) => return not_connected(&error),
             Ok(Ok(stream)) => stream,
         };
-        let reached = reached(address, stream.local_addr(), is_elsewhere);
+        let reached = reached(address, is_elsewhere, || stream.local_addr());
         if reached != Outcome::Pass {
             return reached;
         }
@@ -110,10 +110,10 @@ impl Checker {
     }
 }
 
-/// What a connection to an address shows by itself, made from this one.
-fn reached(address: SocketAddr, own: io::Result<SocketAddr>, is_elsewhere: bool) -> Outcome {
+/// What a connection to an address shows by itself, made from its own one.
+fn reached(address: SocketAddr, is_elsewhere: bool, own: impl FnOnce() -> io::Result<SocketAddr>) -> Outcome {
     // Only to itself a host has one address at both ends.
-    if is_elsewhere && own.is_ok_and(|own| own.ip() == address.ip()) {
+    if is_elsewhere && own().is_ok_and(|own| own.ip() == address.ip()) {
         return Outcome::Unsure(format!("{} is an address of this host", address.ip()));
     }
     Outcome::Pass
