@@ -493,7 +493,7 @@ fn a_job_leaves_no_host_so_that_it_runs_once() {
 
 /// Three units, of which the first one has to leave its host and the second one is about to take its place.
 fn in_the_middle_of_a_drain() -> (Stack, World) {
-    let (stack, mut world) = running(3, 1, Order::Auto, true);
+    let (stack, mut world) = running(3, 2, Order::Auto, true);
     for (at, unit) in world.units.iter_mut().enumerate() {
         unit.host = format!("host-{at}").into();
     }
@@ -536,6 +536,10 @@ fn of_two_units_of_one_index_that_stays_which_a_drain_goes_on_with() {
         (world.units[at].state, world.units[at].made) = (State::Starting, world.now);
     }
     assert_eq!((removed(&world), plan(&stack, &world).wake), (None, Some(world.now + Duration::from_mins(5))));
+    // Meanwhile both may have to leave, and one unit takes their place.
+    let both = World { leaving: ["host-0".into(), "host-9".into()].into(), ..world.clone() };
+    let steps = plan(&stack, &both).steps;
+    assert!(matches!(&steps[..], [Step::Place { index, .. }] if *index == both.units[0].index), "{steps:?}");
     world.now += Duration::from_mins(5);
     assert_eq!(removed(&world), Some("new".into()));
 }
