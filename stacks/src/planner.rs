@@ -28,8 +28,12 @@ pub(crate) struct Planner<'a> {
     world: &'a World,
     /// Units of the wanted revision that serve or will.
     new: Vec<&'a Unit>,
-    /// Others that serve.
+    /// Units of other revisions that serve.
     old: Vec<&'a Unit>,
+    /// Units of the wanted revision that are to run on another host.
+    leaving: Vec<&'a Unit>,
+    /// Those of them that no other host has room for.
+    stays: Vec<&'a Unit>,
     kept: Vec<&'a Unit>,
     /// How many units of the stack each host has.
     load: BTreeMap<&'a Text, usize>,
@@ -48,11 +52,11 @@ impl<'a> Planner<'a> {
             *load.entry(&unit.host).or_default() += 1;
         }
         let live = own.iter().copied().filter(|unit| unit.is_live());
-        let stays = |unit: &&Unit| unit.digest == rollout.wanted.digest && !world.has_to_leave(unit);
-        let (new, old): (Vec<_>, Vec<_>) = live.partition(stays);
+        let (right, old): (Vec<_>, Vec<_>) = live.partition(|unit| unit.digest == rollout.wanted.digest);
+        let (leaving, new) = right.into_iter().partition(|unit| world.has_to_leave(unit, &rollout.wanted));
         let kept = own.into_iter().filter(|unit| unit.state == State::Kept).collect();
-        let waits = String::new();
-        let mut planner = Self { stack, rollout, world, new, old, kept, load, wanted: Vec::new(), waits, plan };
+        let (stays, wanted, waits) = (Vec::new(), Vec::new(), String::new());
+        let mut planner = Self { stack, rollout, world, new, old, leaving, stays, kept, load, wanted, waits, plan };
         planner.wanted = planner.wanted_indices();
         planner
     }
@@ -70,9 +74,9 @@ impl<'a> Planner<'a> {
         }
         let count = service.scale as usize;
         let mut used: Vec<(bool, bool, usize, usize, Text)> = Vec::new();
-        for unit in self.new.iter().chain(&self.old) {
+        for unit in self.new.iter().chain(&self.old).chain(&self.leaving) {
             // Unhealthy ones go first, then the wrong revision, then the fullest host, then the highest index.
-            let is_wrong = unit.digest != service.digest || self.world.has_to_leave(unit);
+            let is_wrong = unit.digest != service.digest || self.world.has_to_leave(unit, service);
             let load = self.load.get(&unit.host).copied().unwrap_or_default();
             used.push((!unit.is_healthy(), is_wrong, load, number(&unit.index), unit.index.clone()));
         }
@@ -96,7 +100,8 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn remove_all(&mut self) {
-        let all: Vec<&Unit> = self.new.iter().chain(&self.old).chain(&self.kept).copied().collect();
+        let live = self.new.iter().chain(&self.old).chain(&self.leaving);
+        let all: Vec<&Unit> = live.chain(&self.kept).copied().collect();
         for unit in all {
             self.plan.steps.push(Step::Remove { id: unit.id.clone() });
         }
@@ -105,6 +110,7 @@ impl<'a> Planner<'a> {
 
     pub(crate) fn service(&mut self) {
         self.bury();
+        self.remove_doubled();
         match &self.rollout.stage {
             Stage::Stuck(why) => {
                 self.waits = format!("stuck: {why}");
@@ -130,6 +136,7 @@ impl<'a> Planner<'a> {
             }
             return;
         }
+        self.remove_surplus();
         if self.old.is_empty() {
             self.fill();
         } else {
@@ -137,6 +144,12 @@ impl<'a> Planner<'a> {
         }
         if self.waits.is_empty() {
             self.finish();
+        }
+        if self.waits.is_empty() && !self.stays.is_empty() {
+            let units = self.stays.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
+            self.waits = format!(
+                "no other host has room for one more unit, or its volume is here, so {units} stays where it is"
+            );
         }
     }
 
@@ -158,7 +171,7 @@ impl<'a> Planner<'a> {
             true
         };
         let is_global = self.rollout.wanted.global;
-        for units in [&mut self.new, &mut self.old] {
+        for units in [&mut self.new, &mut self.old, &mut self.leaving] {
             for unit in units.extract_if(.., |unit| is_dead(unit)) {
                 // A unit of a global service is on its own host or nowhere.
                 self.wanted.retain(|index| !is_global || *index != unit.index);
@@ -176,7 +189,9 @@ impl<'a> Planner<'a> {
             // What a person asks for once more is tried once more.
             plan.steps.push(Step::Remove { id: unit.id.clone() });
         }
-        for unit in &self.new {
+        // An update has to do with those that leave as well; a move alone fails for none of them.
+        let leaving: &[&Unit] = if self.old.is_empty() { &[] } else { &self.leaving };
+        for unit in self.new.iter().chain(leaving) {
             let due = unit.made.saturating_add(Duration::from_secs(rules.deadline));
             match &unit.state {
                 State::Failed(why) | State::Ended(why) => failed.push(format!("{}: {why}", unit.id)),
@@ -195,8 +210,9 @@ impl<'a> Planner<'a> {
             return Some(why.clone());
         }
         // Known before anything stops.
-        let is_first = self.new.is_empty() || !self.old.is_empty();
-        self.world.hopeless.get(&service.name).filter(|_| is_first && self.new.len() < self.wanted.len()).cloned()
+        let right = self.new.len() + self.leaving.len();
+        let is_first = right == 0 || !self.old.is_empty();
+        self.world.hopeless.get(&service.name).filter(|_| is_first && right < self.wanted.len()).cloned()
     }
 
     /// A unit of a job that ended with an error after all of them had been well, which is started again only on request.
@@ -219,7 +235,7 @@ impl<'a> Planner<'a> {
     /// What this service waits for before it begins, and why that does not come.
     fn dependency(&self) -> Option<(String, Option<&'static str>)> {
         let service = &self.rollout.wanted;
-        let is_first = self.new.is_empty() && self.old.is_empty();
+        let is_first = self.new.is_empty() && self.old.is_empty() && self.leaving.is_empty();
         // What runs is replaced once the jobs of its revision are done.
         let is_replaced =
             self.rollout.stage == Stage::Updating && self.old.iter().any(|unit| unit.digest != service.digest);
@@ -249,7 +265,47 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// There is nothing to replace: what is missing is placed, what is too much goes.
+    /// Removes all but one of units with the same index and revision. A drain that ends in the middle leaves such: the unit that was
+    /// to leave, and the one that was to take its place. As long as the drain goes on, the former is in `leaving`, and the two are no
+    /// such units.
+    fn remove_doubled(&mut self) {
+        let deadline = Duration::from_secs(self.rules().deadline);
+        for units in [&mut self.new, &mut self.old, &mut self.leaving] {
+            let mut by_index: BTreeMap<(&Text, &Text), Vec<&Unit>> = BTreeMap::new();
+            for unit in units.iter() {
+                by_index.entry((&unit.index, &unit.digest)).or_default().push(unit);
+            }
+            let mut surplus = BTreeSet::new();
+            for mut same in by_index.into_values().filter(|same| same.len() > 1) {
+                let starting = same.iter().filter(|unit| unit.state == State::Starting);
+                let due = starting.map(|unit| unit.made.saturating_add(deadline)).max();
+                if let Some(due) = due.filter(|due| self.world.now < *due && !same.iter().any(|unit| unit.is_healthy()))
+                {
+                    // Which one is good is not known yet.
+                    wake(&mut self.plan.wake, due);
+                    continue;
+                }
+                let closed =
+                    |unit: &Unit| self.world.leaving.contains(&unit.host) || self.world.cordoned.contains(&unit.host);
+                // What is not healthy goes first, so that no unit is missing meanwhile; then what is on a host that is to be left, then
+                // the younger one.
+                same.sort_by_key(|unit| (worth(&unit.state), closed(unit), unit.placed, unit.made, &unit.id));
+                surplus.extend(same[1..].iter().map(|unit| unit.id.clone()));
+            }
+            units.retain(|unit| !surplus.contains(&unit.id));
+            self.plan.steps.extend(surplus.into_iter().map(|id| Step::Remove { id }));
+        }
+    }
+
+    /// Removes units of hosts that are to be left whose place nothing takes: there are fewer now, or each host has its own.
+    fn remove_surplus(&mut self) {
+        let (wanted, plan) = (&self.wanted, &mut *self.plan);
+        for unit in self.leaving.extract_if(.., |unit| !wanted.contains(&unit.index)) {
+            plan.steps.push(Step::Remove { id: unit.id.clone() });
+        }
+    }
+
+    /// All units are of the wanted revision: what is missing is placed, what is too much goes, and what is to leave its host moves.
     fn fill(&mut self) {
         let surplus: Vec<&Unit> = self.new.iter().copied().filter(|unit| !self.wanted.contains(&unit.index)).collect();
         for unit in surplus {
@@ -262,13 +318,68 @@ impl<'a> Planner<'a> {
             self.plan.steps.extend(ended.into_iter().map(|id| Step::Remove { id }));
         }
         self.place(usize::MAX);
-        self.wait_for_good();
+        let moving = self.leave();
+        self.wait_for_good(moving == 0);
+        if moving > 0 && self.waits.is_empty() {
+            let wanted = self.wanted.len();
+            self.waits = format!("{} of {wanted} replaced", wanted.saturating_sub(self.leaving.len()));
+        }
+    }
+
+    /// Moves units from hosts that are to be left, a batch at a time: each runs elsewhere, and is good, before the old one ends. Nothing is
+    /// wrong with what runs, so where there is no room it stays. Returns how many are on their way.
+    fn leave(&mut self) -> usize {
+        let rules = self.rules();
+        let (mut ended, mut waiting, mut in_hand) = (Vec::new(), Vec::new(), 0);
+        for unit in self.leaving.iter().copied() {
+            match self.new.iter().find(|new| new.index == unit.index) {
+                Some(new) if self.is_good(new, rules.monitor) => ended.push(unit.id.clone()),
+                Some(new) => {
+                    in_hand += 1;
+                    let due = new.made.saturating_add(Duration::from_secs(rules.deadline));
+                    let is_bad = matches!(new.state, State::Starting | State::Unhealthy);
+                    if is_bad && self.rollout.stage.is_settled() {
+                        if self.world.now >= due {
+                            // Undone, and tried again.
+                            ended.push(new.id.clone());
+                        } else {
+                            wake(&mut self.plan.wake, due);
+                        }
+                    }
+                }
+                None => waiting.push(unit),
+            }
+        }
+        let moving = self.leaving.len() - waiting.len();
+        self.plan.steps.extend(ended.into_iter().map(|id| Step::Remove { id }));
+        if !self.fits_beside() {
+            self.stays = waiting;
+            return moving;
+        }
+        let all = moving + waiting.len();
+        let healthy: BTreeSet<&Text> =
+            waiting.iter().filter(|unit| unit.is_healthy()).map(|unit| &unit.index).collect();
+        waiting.sort_by_key(|unit| (healthy.contains(&unit.index), number(&unit.index), unit.index.clone()));
+        // Of two of one index it may not be known yet which one stays.
+        waiting.dedup_by_key(|unit| unit.index.clone());
+        for unit in waiting.into_iter().take((rules.batch as usize).saturating_sub(in_hand)) {
+            self.place_one(&unit.index);
+        }
+        all
+    }
+
+    /// Whether one more unit fits beside those that run.
+    fn fits_beside(&self) -> bool {
+        let wanted = &self.rollout.wanted;
+        self.world.fits_beside.contains(&wanted.name) && !wanted.global
     }
 
     /// Replaces one batch.
     fn batch(&mut self) {
         let rules = self.rules();
-        let (batch, total) = (rules.batch as usize, self.new.len() + self.old.len());
+        // What is to leave its host does so when the update is over.
+        let new = self.new.len() + self.leaving.len();
+        let (batch, total) = (rules.batch as usize, new + self.old.len());
         let wanted = self.wanted.len();
         if self.is_rolling_back() {
             // What failed serves nobody.
@@ -281,25 +392,16 @@ impl<'a> Planner<'a> {
                 return;
             }
         }
-        self.wait_for_good();
+        self.wait_for_good(false);
         if !self.waits.is_empty() {
             return;
         }
-        self.waits = format!("{} of {wanted} replaced", self.new.len().min(wanted));
-        let fits = self.world.fits_beside.contains(&self.rollout.wanted.name) && !self.rollout.wanted.global;
-        if self.only_leaves() && !fits && self.new.len() < wanted {
-            // Nothing is wrong with what runs: it is not stopped before another one runs.
-            let units = self.old.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
-            self.waits = format!(
-                "no other host has room for one more unit, or its volume is here, so {units} stays where it is"
-            );
-            return;
-        }
+        self.waits = format!("{} of {wanted} replaced", new.min(wanted));
+        let fits = self.fits_beside();
         let start_first = match rules.order {
-            _ if self.only_leaves() && !self.rollout.wanted.global => true,
             Order::StopFirst => false,
             Order::Auto => fits,
-            Order::StartFirst if !fits && self.new.len() < wanted && total <= wanted => {
+            Order::StartFirst if !fits && new < wanted && total <= wanted => {
                 self.fail("no host has room for one more unit beside the old ones, and order is start-first".into());
                 return;
             }
@@ -310,14 +412,14 @@ impl<'a> Planner<'a> {
         } else if !start_first && total < wanted {
             self.place(batch.min(wanted - total));
         } else {
-            let most = if start_first || self.new.len() == wanted { total - wanted } else { batch };
+            let most = if start_first || new == wanted { total - wanted } else { batch };
             self.stop(most);
         }
     }
 
     /// Stops old units, first those that are missed least.
     fn stop(&mut self, count: usize) {
-        let replaced = |unit: &Unit| self.new.iter().any(|new| new.index == unit.index);
+        let replaced = |unit: &Unit| self.new.iter().chain(&self.leaving).any(|new| new.index == unit.index);
         let mut old = self.old.clone();
         old.sort_by_key(|unit| {
             let load = self.load.get(&unit.host).copied().unwrap_or_default();
@@ -333,26 +435,37 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Places units where they are missing, those that were kept first.
+    /// Places units where they are missing, those first that have no unit at all.
     fn place(&mut self, most: usize) {
         let service = &self.rollout.wanted;
         let has = |units: &[&Unit], index: &Text| units.iter().any(|unit| unit.index == *index);
-        let mut missing: Vec<Text> = self.wanted.iter().filter(|index| !has(&self.new, index)).cloned().collect();
+        let is_missing = |index: &&Text| !has(&self.new, index) && !has(&self.leaving, index);
+        let mut missing: Vec<Text> = self.wanted.iter().filter(is_missing).cloned().collect();
         // On the host of a global service the old one goes first.
         missing.retain(|index| !service.global || !(has(&self.old, index) || self.is_ending(index)));
         missing.sort_by_key(|index| has(&self.old, index));
         for index in missing.into_iter().take(most) {
-            let kept = self.kept.iter().find(|unit| unit.index == index && unit.digest == service.digest);
-            let step = if let Some(unit) = kept {
-                Step::StartKept { id: unit.id.clone() }
-            } else {
-                let id = self.id(&index);
-                Step::Place { service: service.name.clone(), index, id }
-            };
-            self.plan.steps.push(step);
-            if self.waits.is_empty() {
-                self.waits = format!("{} of {} there", self.new.len(), self.wanted.len());
-            }
+            self.place_one(&index);
+        }
+    }
+
+    /// Places a unit, or starts one that was kept.
+    fn place_one(&mut self, index: &Text) {
+        let service = &self.rollout.wanted;
+        let kept = self.kept.iter().find(|unit| {
+            // One on a host that is to be left is better than none.
+            let may_start = !self.world.has_to_leave(unit, service) || !self.fits_beside();
+            unit.index == *index && unit.digest == service.digest && may_start
+        });
+        let step = if let Some(unit) = kept {
+            Step::StartKept { id: unit.id.clone() }
+        } else {
+            let id = self.id(index);
+            Step::Place { service: service.name.clone(), index: index.clone(), id }
+        };
+        self.plan.steps.push(step);
+        if self.waits.is_empty() {
+            self.waits = format!("{} of {} there", self.new.len() + self.leaving.len(), self.wanted.len());
         }
     }
 
@@ -379,14 +492,15 @@ impl<'a> Planner<'a> {
         id.into()
     }
 
-    /// Before the next batch everything of the last one is good.
-    fn wait_for_good(&mut self) {
+    /// Before the next batch everything of the last one is good. `is_last` if none follows.
+    fn wait_for_good(&mut self, is_last: bool) {
         let monitor = self.rules().monitor;
         let mut missing = 0;
         let is_job = self.rollout.wanted.job;
         // Nothing follows from it then.
-        let is_over = self.rollout.stage.is_settled() && self.old.is_empty();
-        for unit in &self.new {
+        let is_over = self.rollout.stage.is_settled() && is_last;
+        let leaving: &[&Unit] = if self.old.is_empty() { &[] } else { &self.leaving };
+        for unit in self.new.iter().chain(leaving) {
             if !self.is_good(unit, monitor) {
                 missing += 1;
                 if let State::Healthy(since) = unit.state
@@ -397,18 +511,13 @@ impl<'a> Planner<'a> {
             }
         }
         if missing > 0 && self.waits.is_empty() && !is_over {
-            let all = self.new.len();
+            let all = self.new.len() + leaving.len();
             self.waits = if is_job {
                 format!("waits until {missing} of {all} have ended without an error")
             } else {
                 format!("waits until {missing} of {all} are healthy for {monitor} s")
             };
         }
-    }
-
-    /// Whether all that is to be replaced is so because of its host alone.
-    fn only_leaves(&self) -> bool {
-        self.old.iter().all(|unit| unit.digest == self.rollout.wanted.digest)
     }
 
     fn is_rolling_back(&self) -> bool {
@@ -444,9 +553,10 @@ impl<'a> Planner<'a> {
         Phase {
             service: self.rollout.wanted.name.clone(),
             wanted: self.wanted.len(),
-            good: self.new.iter().filter(|unit| self.is_good(unit, monitor)).count(),
+            // Nothing more can be done for those that stay.
+            good: self.new.iter().chain(&self.stays).filter(|unit| self.is_good(unit, monitor)).count(),
             new: self.new.len(),
-            old: self.old.len(),
+            old: self.old.len() + self.leaving.len(),
             waits: if self.stack.paused { "paused".to_owned() } else { self.waits },
         }
     }
@@ -454,6 +564,18 @@ impl<'a> Planner<'a> {
 
 fn wake(wake: &mut Option<Duration>, at: Duration) {
     *wake = Some(wake.map_or(at, |known| known.min(at)));
+}
+
+/// What a unit in this state is worth beside another one of the same index; the least is worth most.
+fn worth(state: &State) -> u8 {
+    match state {
+        State::Done => 0,
+        State::Healthy(_) => 1,
+        State::Starting => 2,
+        State::Unhealthy => 3,
+        State::Lost(_) => 4,
+        _ => 5,
+    }
 }
 
 /// The number of an index; names of hosts have none.

@@ -102,9 +102,9 @@ pub struct World {
 }
 
 impl World {
-    /// Whether a unit is to run on another host; a job that is done is nowhere.
-    pub fn has_to_leave(&self, unit: &Unit) -> bool {
-        unit.state != State::Done && self.leaving.contains(&unit.host)
+    /// Whether a unit is to run on another host. One of a job is not: it would run twice, so its end is waited for.
+    pub fn has_to_leave(&self, unit: &Unit, service: &Service) -> bool {
+        !service.job && unit.state != State::Done && self.leaving.contains(&unit.host)
     }
 
     /// Whether a unit of a global service stays as it is although another revision is wanted: its host takes no new one.

@@ -477,15 +477,100 @@ fn who_waits_for_what_is_stuck_is_stuck() {
 }
 
 #[test]
-fn a_job_that_is_done_leaves_no_host() {
+fn a_job_leaves_no_host_so_that_it_runs_once() {
     let mut stack = stack(Service { job: true, ..service("job", 1, 1, Order::Auto) });
     let mut world = World { sees_most: true, ..World::default() };
     let step = plan(&stack, &world).steps.remove(0);
     act(&mut world, &stack.services[0].wanted.clone(), &step);
     stack.services[0].stage = Stage::Steady;
     world.leaving.insert(world.units[0].host.clone());
-    world.units[0].state = State::Done;
+    world.fits_beside.insert("web".into());
+    for state in [State::Starting, State::Healthy(Duration::ZERO), State::Unhealthy, State::Done] {
+        world.units[0].state = state;
+        assert!(plan(&stack, &world).is_empty(), "{:?}", world.units[0].state);
+    }
+}
+
+/// Three units, of which the first one has to leave its host and the second one is about to take its place.
+fn in_the_middle_of_a_drain() -> (Stack, World) {
+    let (stack, mut world) = running(3, 2, Order::Auto, true);
+    for (at, unit) in world.units.iter_mut().enumerate() {
+        unit.host = format!("host-{at}").into();
+    }
+    world.now += Duration::from_secs(1);
+    let new = Unit { id: "new".into(), host: "host-9".into(), placed: world.now, ..world.units[0].clone() };
+    world.units.push(new);
+    world.leaving.insert("host-0".into());
+    (stack, world)
+}
+
+#[test]
+fn of_two_units_of_one_index_that_stays_which_a_drain_goes_on_with() {
+    let (stack, world) = in_the_middle_of_a_drain();
+    let old = world.units[0].id.clone();
+    let removed = |world: &World| match &plan(&stack, world).steps[..] {
+        [] => None,
+        [Step::Remove { id }] => Some(id.clone()),
+        other => panic!("{other:?}"),
+    };
+    let (starting, healthy) = (State::Starting, State::Healthy(Duration::ZERO));
+    for (case, leaving, cordoned, state, expected) in [
+        ("the drain goes on", Some("host-0"), None, &starting, None),
+        ("the new one is good", Some("host-0"), None, &healthy, Some(&old)),
+        ("given up", None, None, &starting, Some(&"new".into())),
+        ("given up when both are healthy", None, None, &healthy, Some(&"new".into())),
+        ("a cordon instead", None, Some("host-0"), &healthy, Some(&old)),
+        ("a cordon instead, too early", None, Some("host-0"), &starting, Some(&"new".into())),
+        ("the other host is to be left", Some("host-9"), None, &healthy, Some(&"new".into())),
+    ] {
+        let mut world = world.clone();
+        world.leaving = leaving.into_iter().map(Text::from).collect();
+        world.cordoned = cordoned.into_iter().map(Text::from).collect();
+        world.units[3].state = state.clone();
+        assert_eq!(removed(&world).as_ref(), expected, "{case}");
+    }
+    // Of two that both start it is not known which one is good, for as long as a unit may take.
+    let mut world = world;
+    world.leaving.clear();
+    for at in [0, 3] {
+        (world.units[at].state, world.units[at].made) = (State::Starting, world.now);
+    }
+    assert_eq!((removed(&world), plan(&stack, &world).wake), (None, Some(world.now + Duration::from_mins(5))));
+    // Meanwhile both may have to leave, and one unit takes their place.
+    let both = World { leaving: ["host-0".into(), "host-9".into()].into(), ..world.clone() };
+    let steps = plan(&stack, &both).steps;
+    assert!(matches!(&steps[..], [Step::Place { index, .. }] if *index == both.units[0].index), "{steps:?}");
+    world.now += Duration::from_mins(5);
+    assert_eq!(removed(&world), Some("new".into()));
+}
+
+#[test]
+fn what_is_missing_is_placed_while_a_unit_cannot_leave() {
+    let (mut stack, mut world) = running(3, 1, Order::Auto, false);
+    for (at, unit) in world.units.iter_mut().enumerate() {
+        unit.host = format!("host-{at}").into();
+    }
+    world.leaving.insert("host-2".into());
+    let (killed, index) = (world.units[0].id.clone(), world.units[0].index.clone());
     assert!(plan(&stack, &world).is_empty());
+    world.units[0].state = State::Ended("its container is gone".into());
+    let steps = plan(&stack, &world).steps;
+    assert_eq!(steps, [Step::Remove { id: killed }]);
+    act(&mut world, &stack.services[0].wanted.clone(), &steps[0]);
+    let steps = plan(&stack, &world).steps;
+    assert!(matches!(&steps[..], [Step::Place { index: at, .. }] if *at == index), "{steps:?}");
+    act(&mut world, &stack.services[0].wanted.clone(), &steps[0]);
+    // More of them are placed, too, and what is wanted is there in the end, though one unit stays.
+    stack.services[0].change(service("old", 4, 1, Order::Auto));
+    run(&mut stack, &mut world, &[], &[], |_, _| ());
+    let planned = plan(&stack, &world);
+    assert_eq!((planned.phases[0].good, planned.phases[0].old, healthy(&world)), (4, 1, 4), "{planned}");
+    assert!(planned.phases[0].waits.contains("stays where it is"), "{planned}");
+    // A rollback starts what was kept, too.
+    world.units[0].state = State::Kept;
+    stack.services[0].stage = Stage::RollingBack("it failed".into());
+    let kept = world.units[0].id.clone();
+    assert_eq!(plan(&stack, &world).steps, [Step::StartKept { id: kept }]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Starter {
                 room.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
                 continue;
             }
-            let is_left = world.units.iter().any(|unit| unit.service == *name && leaves(unit, world));
+            let is_left = world.units.iter().any(|unit| leaves(unit, &rollout.wanted, world));
             let is_asked = is_left || rollout.stage.is_changing() && lacks_units(rollout, world);
             if !is_asked {
                 hopeless.remove(name);
@@ -103,7 +103,7 @@ impl Starter {
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
     fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
-        let stays = |unit: &&Unit| !world.has_to_leave(unit) && !world.keeps_as_it_is(unit, &rollout.wanted);
+        let stays = |unit: &&Unit| !world.has_to_leave(unit, &rollout.wanted) && !world.keeps_as_it_is(unit, &rollout.wanted);
         let inventory = self.placer().inventory();
         // The host of one that ends has it back only then.
         let ends = |unit: &Unit| unit.state == State::Removing && !is_gone(&inventory, &unit.host);
@@ -233,9 +233,9 @@ fn images_of<'m>(members: impl Iterator<Item = &'m Member>) -> BTreeMap<Text, bo
     images
 }
 
-/// Whether a unit is to leave its host.
-fn leaves(unit: &Unit, world: &World) -> bool {
-    unit.is_live() && world.has_to_leave(unit)
+/// Whether a unit is one of this service and is to leave its host.
+fn leaves(unit: &Unit, service: &Service, world: &World) -> bool {
+    unit.service == service.name && unit.is_live() && world.has_to_leave(unit, service)
 }
 
 /// Whether fewer units of the wanted revision are there than are wanted.

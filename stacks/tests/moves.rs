@@ -1,0 +1,312 @@
+//! Laws of the plan while operators drain, cordon and open hosts again, and units are killed, in any order and at any moment.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::{Map, Text};
+use proptest::prelude::*;
+use stacks::{Rollout, Service, Stack, Stage, State, Step, Unit, Update, World, plan};
+
+const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Rounds within which all comes to rest once nothing happens any more.
+const ROUNDS: usize = 3000;
+
+/// After this many rounds without a change nothing changes any more: longer than any deadline.
+const AT_REST: usize = 65;
+
+/// Rounds for which a job runs.
+const JOB_ROUNDS: u32 = 6;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Drain(usize),
+    Cordon(usize),
+    Open(usize),
+    OpenAll,
+    /// A unit, by its place among those that live, is removed by hand.
+    Kill(usize),
+    /// A unit stops being healthy, for good if nothing replaces it.
+    Sicken(usize),
+    Scale(u32),
+    Update,
+}
+
+fn service(image: &str, scale: u32, batch: u32, job: bool) -> Service {
+    let request: Map =
+        serde_json::from_value(serde_json::json!({ "service": "web", "image": image, "count": scale })).unwrap();
+    let update = Update { batch, monitor: 10, ..Update::default() };
+    Service { rollback: update.clone(), update, job, ..Service::parse(&request).unwrap() }
+}
+
+/// A stack of one service and the hosts that it is on.
+struct Cluster {
+    stack: Stack,
+    world: World,
+    /// Whether one more unit fits beside those that run.
+    has_room: bool,
+    /// How many rounds a unit takes to start.
+    slowness: u32,
+    /// For how many rounds each unit has been running, or starting.
+    ages: BTreeMap<Text, u32>,
+    /// How often a job was begun, by index.
+    begun: BTreeMap<Text, u32>,
+    revision: u32,
+}
+
+impl Cluster {
+    fn new(wanted: Service, has_room: bool, slowness: u32) -> Self {
+        let stack = Stack { name: "shop".into(), services: vec![Rollout::new(wanted)], ..Stack::default() };
+        let world = World { sees_most: true, now: Duration::from_secs(1000), ..World::default() };
+        let (ages, begun) = (BTreeMap::new(), BTreeMap::new());
+        Self { stack, world, has_room, slowness, ages, begun, revision: 0 }
+    }
+
+    fn wanted(&self) -> &Service {
+        &self.stack.services[0].wanted
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Unit> {
+        self.world.units.iter().filter(|unit| unit.is_live())
+    }
+
+    fn is_open(&self, host: &Text) -> bool {
+        !self.world.leaving.contains(host) && !self.world.cordoned.contains(host)
+    }
+
+    /// The indices of units that are healthy.
+    fn healthy(&self) -> BTreeMap<Text, usize> {
+        let mut healthy = BTreeMap::new();
+        for unit in self.live().filter(|unit| unit.is_healthy()) {
+            *healthy.entry(unit.index.clone()).or_default() += 1;
+        }
+        healthy
+    }
+
+    fn happen(&mut self, event: &Event) {
+        let host = |at: &usize| Text::from(HOSTS[at % HOSTS.len()]);
+        match event {
+            Event::Drain(at) => {
+                self.world.cordoned.remove(&host(at));
+                self.world.leaving.insert(host(at));
+            }
+            Event::Cordon(at) => {
+                self.world.leaving.remove(&host(at));
+                self.world.cordoned.insert(host(at));
+            }
+            Event::Open(at) => {
+                self.world.leaving.remove(&host(at));
+                self.world.cordoned.remove(&host(at));
+            }
+            Event::OpenAll => {
+                self.world.leaving.clear();
+                self.world.cordoned.clear();
+            }
+            Event::Kill(at) => self.set(*at, &State::Ended("its container is gone".into())),
+            Event::Sicken(at) => self.set(*at, &State::Unhealthy),
+            Event::Scale(scale) => {
+                let wanted = Service { scale: *scale, ..self.wanted().clone() };
+                self.stack.services[0].change(wanted);
+            }
+            Event::Update => {
+                self.revision += 1;
+                let (scale, batch, job) = (self.wanted().scale, self.wanted().update.batch, self.wanted().job);
+                let wanted = service(&format!("image-{}", self.revision), scale, batch, job);
+                self.stack.services[0].change(wanted);
+            }
+        }
+    }
+
+    fn set(&mut self, at: usize, state: &State) {
+        let count = self.live().count();
+        let live = self.world.units.iter_mut().filter(|unit| unit.is_live() && unit.is_healthy());
+        if let Some(unit) = live.into_iter().nth(at % count.max(1)) {
+            unit.state = state.clone();
+        }
+    }
+
+    /// Does one step; one that finds no host is tried again later.
+    fn act(&mut self, step: &Step) {
+        let units = &mut self.world.units;
+        match step {
+            Step::Place { service, index, id } => {
+                assert!(units.iter().all(|unit| unit.id != *id), "{id} is there already");
+                let hosts = HOSTS.map(Text::from).into_iter().filter(|host| self.is_open(host));
+                let Some(host) = hosts.min_by_key(|host| self.live().filter(|unit| unit.host == *host).count()) else {
+                    return;
+                };
+                let (digest, now) = (self.wanted().digest.clone(), self.world.now);
+                let (id, service, index) = (id.clone(), service.clone(), index.clone());
+                *self.begun.entry(index.clone()).or_default() += 1;
+                self.ages.insert(id.clone(), 0);
+                let state = State::Starting;
+                self.world.units.push(Unit { id, service, index, digest, host, made: now, placed: now, state });
+            }
+            Step::StopKept { id } => units.iter_mut().filter(|unit| unit.id == *id).for_each(|unit| {
+                unit.state = State::Kept;
+            }),
+            Step::StartKept { id } => {
+                self.ages.insert(id.clone(), 0);
+                for unit in units.iter_mut().filter(|unit| unit.id == *id) {
+                    (unit.state, unit.made) = (State::Starting, self.world.now);
+                }
+            }
+            Step::Remove { id } => units.retain(|unit| unit.id != *id),
+            Step::Evict { .. } => panic!("no host is gone"),
+        }
+    }
+
+    /// One round: looks, does the first `most` steps, and lets time pass.
+    fn round(&mut self, most: usize) {
+        self.world.fits_beside.clear();
+        if self.has_room && HOSTS.map(Text::from).iter().any(|host| self.is_open(host)) {
+            self.world.fits_beside.insert("web".into());
+        }
+        let planned = plan(&self.stack, &self.world);
+        assert_eq!(planned, plan(&self.stack, &self.world), "equal input, equal plan");
+        if planned.turns.is_empty() {
+            for step in planned.steps.iter().take(most) {
+                let before = self.healthy().len();
+                let is_moving = self.stack.services[0].stage.is_settled();
+                self.act(step);
+                // An update may stop a batch before the next one runs; moves and what is surplus may not.
+                let least = before.min(self.wanted().scale as usize);
+                assert!(!is_moving || self.healthy().len() >= least, "{step}\n{planned}\n{:#?}", self.world);
+                let running = |unit: &&Unit| matches!(unit.state, State::Starting | State::Healthy(_));
+                let mut jobs: Vec<&Text> = self.live().filter(running).map(|unit| &unit.index).collect();
+                jobs.sort();
+                assert!(!self.wanted().job || jobs.windows(2).all(|two| two[0] != two[1]), "twice at once: {jobs:?}");
+            }
+        }
+        for (_, turn) in planned.turns {
+            self.stack.services[0].turn(turn);
+        }
+        self.world.now += Duration::from_secs(5);
+        let (now, is_job) = (self.world.now, self.wanted().job);
+        for unit in &mut self.world.units {
+            let age = self.ages.entry(unit.id.clone()).or_default();
+            *age += 1;
+            match unit.state {
+                State::Starting if *age >= self.slowness => unit.state = State::Healthy(now),
+                State::Healthy(_) if is_job && *age >= self.slowness + JOB_ROUNDS => unit.state = State::Done,
+                _ => {}
+            }
+        }
+    }
+
+    /// Lets it come to rest, after which there is one unit of each index, and as many as are wanted.
+    fn settle(&mut self) {
+        let (mut rest, mut rounds) = (0, 0);
+        while rest < AT_REST {
+            let (units, stack) = (self.world.units.clone(), self.stack.clone());
+            self.round(usize::MAX);
+            rest = if units == self.world.units && stack == self.stack { rest + 1 } else { 0 };
+            rounds += 1;
+            assert!(rounds < ROUNDS, "it never ends: {}\n{:#?}", plan(&self.stack, &self.world), self.world);
+        }
+        let all = format!("{}\n{:#?}\n{:#?}", plan(&self.stack, &self.world), self.world, self.stack.services[0].stage);
+        let mut indices: Vec<&Text> = self.live().map(|unit| &unit.index).collect();
+        indices.sort();
+        if matches!(self.stack.services[0].stage, Stage::Stuck(_)) {
+            // One that was killed in an update of which it was a part, and a person has to decide; no revision of it is there twice.
+            let mut all_of: Vec<_> = self.live().map(|unit| (&unit.index, &unit.digest, unit.host.clone())).collect();
+            all_of.sort();
+            let twice = |two: &[(&Text, &Text, Text)]| {
+                two[0].0 == two[1].0 && two[0].1 == two[1].1 && self.is_open(&two[0].2) && self.is_open(&two[1].2)
+            };
+            assert!(!all_of.windows(2).any(twice), "{all}");
+            return;
+        }
+        let is_open = HOSTS.map(Text::from).iter().any(|host| self.is_open(host));
+        if !is_open && self.stack.services[0].stage.is_changing() {
+            return;
+        }
+        assert!(indices.windows(2).all(|two| two[0] != two[1]), "an index is there twice: {all}");
+        if !is_open {
+            return;
+        }
+        let digest = &self.wanted().digest;
+        assert!(self.live().all(|unit| unit.digest == *digest), "{all}");
+        assert_eq!(indices.len(), self.wanted().scale as usize, "{all}");
+        // What was killed where nothing may be started stays so while no other host has room.
+        let is_down = |unit: &&Unit| matches!(unit.state, State::Ended(_) | State::Starting);
+        let may_be_down = |unit: &&Unit| !self.has_room && self.world.leaving.contains(&unit.host);
+        assert!(self.live().filter(is_down).all(|unit| may_be_down(&unit)), "{all}");
+        let left = self.live().filter(|unit| self.world.leaving.contains(&unit.host) && unit.state != State::Done);
+        assert!(!self.has_room || left.count() == 0, "{all}");
+        assert!(self.stack.services[0].stage.is_settled(), "{all}");
+    }
+}
+
+fn happening(with_updates: bool, with_deaths: bool) -> impl Strategy<Value = (usize, Event)> {
+    let event = prop_oneof![
+        4 => (0usize..4).prop_map(Event::Drain),
+        2 => (0usize..4).prop_map(Event::Cordon),
+        3 => (0usize..4).prop_map(Event::Open),
+        1 => Just(Event::OpenAll),
+        if with_deaths { 3 } else { 0 } => (0usize..8).prop_map(Event::Kill),
+        if with_deaths { 1 } else { 0 } => (0usize..8).prop_map(Event::Sicken),
+        if with_deaths { 2 } else { 0 } => (1u32..8).prop_map(Event::Scale),
+        if with_updates { 1 } else { 0 } => Just(Event::Update),
+    ];
+    (0usize..9, event)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn whatever_happens_to_hosts_and_units_each_index_is_there_once_in_the_end(
+        scale in 1u32..8, batch in 1u32..4, has_room: bool, slowness in 1u32..5,
+        events in prop::collection::vec(happening(false, true), 0..12),
+        steps in prop::collection::vec(1usize..4, 1..5),
+    ) {
+        let mut cluster = Cluster::new(service("image", scale, batch, false), has_room, slowness);
+        cluster.settle();
+        for (rounds, event) in events {
+            cluster.happen(&event);
+            for round in 0..rounds {
+                cluster.round(steps[round % steps.len()]);
+            }
+        }
+        cluster.settle();
+    }
+
+    #[test]
+    fn an_update_in_the_middle_of_drains_ends_too(
+        scale in 1u32..8, batch in 1u32..4, has_room: bool, slowness in 1u32..5,
+        events in prop::collection::vec(happening(true, true), 0..12),
+        steps in prop::collection::vec(1usize..4, 1..5),
+    ) {
+        let mut cluster = Cluster::new(service("image", scale, batch, false), has_room, slowness);
+        cluster.settle();
+        for (rounds, event) in events {
+            cluster.happen(&event);
+            for round in 0..rounds {
+                cluster.round(steps[round % steps.len()]);
+            }
+        }
+        cluster.settle();
+    }
+
+    #[test]
+    fn a_job_runs_once_wherever_its_host_goes(
+        scale in 1u32..5, slowness in 1u32..5,
+        events in prop::collection::vec(happening(false, false), 0..12),
+        steps in prop::collection::vec(1usize..4, 1..5),
+    ) {
+        let mut cluster = Cluster::new(service("job", scale, 1, true), true, slowness);
+        for (rounds, event) in events {
+            for round in 0..rounds {
+                cluster.round(steps[round % steps.len()]);
+            }
+            cluster.happen(&event);
+        }
+        cluster.happen(&Event::OpenAll);
+        cluster.settle();
+        prop_assert_eq!(cluster.begun.len(), scale as usize);
+        prop_assert!(cluster.begun.values().all(|begun| *begun == 1), "{:?}", cluster.begun);
+        prop_assert!(cluster.live().all(|unit| unit.state == State::Done));
+    }
+}
