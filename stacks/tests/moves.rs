@@ -246,9 +246,9 @@ fn happening(with_updates: bool, with_deaths: bool) -> impl Strategy<Value = (us
         3 => (0usize..4).prop_map(Event::Open),
         1 => Just(Event::OpenAll),
         if with_deaths { 3 } else { 0 } => (0usize..8).prop_map(Event::Kill),
-        if with_deaths { 1 } else { 0 } => (0usize..8).prop_map(Event::Sicken),
+        u32::from(with_deaths) => (0usize..8).prop_map(Event::Sicken),
         if with_deaths { 2 } else { 0 } => (1u32..8).prop_map(Event::Scale),
-        if with_updates { 1 } else { 0 } => Just(Event::Update),
+        u32::from(with_updates) => Just(Event::Update),
     ];
     (0usize..9, event)
 }

@@ -29,6 +29,7 @@ use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
 use crate::place::Placer;
 use crate::place::answer::Placement;
+use crate::place::evacuate::Evacuation;
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
 use crate::place::refusal::Refusal;
@@ -344,13 +345,22 @@ async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Call
     if dry_run {
         let (app, now) = (app.clone(), app.clock.now());
         let plan = if drain { Placer::plan_drain } else { Placer::plan_evacuation };
-        let planning = tokio::task::spawn_blocking(move || guarded(&app, || plan(&app.placer, &host, now).into()));
+        let planning =
+            tokio::task::spawn_blocking(move || guarded(&app, || evacuation_reply(plan(&app.placer, &host, now))));
         return planning.await.unwrap_or_else(|_| bug()).into_response();
     }
     let starter = app.starter.clone();
     // What was begun is not left half done when the client goes away.
     let evacuating = app.starter.spawn(async move { starter.evacuate(&host, &subject).await });
-    evacuating.await.map_or_else(|_| bug(), Reply::from).into_response()
+    evacuating.await.map_or_else(|_| bug(), evacuation_reply).into_response()
+}
+
+/// The answer to an evacuation: what is taken is the host, and no id.
+fn evacuation_reply(done: Result<Evacuation, Refusal>) -> Reply {
+    match done {
+        Err(Refusal::Taken(why)) => Reply::error(StatusCode::CONFLICT, &why, "host", "a host that is gone for good"),
+        done => done.into(),
+    }
 }
 
 /// Answers what may take seconds, one at a time and beside everything else.

@@ -210,9 +210,16 @@ impl DrainQuestion {
     pub async fn left(&self, host: &str) -> Option<DrainLeft> {
         let plan = self.plan(host, false).await.ok()?;
         let names = |unit: &Value| list(&unit["containers"]).iter().map(word).collect::<Vec<_>>();
-        let stays =
-            list(&plan["stays"]).iter().flat_map(|unit| names(unit).into_iter().map(|name| (name, word(&unit["why"]))));
-        Some(DrainLeft { moves: list(&plan["moved"]).iter().flat_map(names).collect(), stays: stays.collect() })
+        let mut left =
+            DrainLeft { moves: list(&plan["moved"]).iter().flat_map(names).collect(), ..DrainLeft::default() };
+        for unit in list(&plan["stays"]) {
+            if unit["ends"] == true {
+                left.moves.extend(names(unit));
+            } else {
+                left.stays.extend(names(unit).into_iter().map(|name| (name, word(&unit["why"]))));
+            }
+        }
+        Some(left)
     }
 
     /// A plan, or why there is none, for people.
@@ -227,7 +234,7 @@ impl DrainQuestion {
 /// What a host that is drained still has, by names of containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainLeft {
-    /// What is moved to other hosts.
+    /// What is moved to other hosts, or ends by itself.
     pub moves: BTreeSet<String>,
     /// What is not, and why.
     pub stays: BTreeMap<String, String>,

@@ -67,6 +67,10 @@ fn detail(unit: &Value, container: &Value) -> String {
     let replaced = &unit["replaced"];
     let done = replaced["times"].as_u64().map(|times| {
         let time = |key: &str| replaced[key].as_str().and_then(|time| time.get(11..19)).unwrap_or("-").to_owned();
+        if times == 0 {
+            // That its host is gone is no failure, and is followed by no pause.
+            return format!("moved at {}: {}", time("at"), word(&replaced["why"]));
+        }
         format!("replaced at {} ({}, not again before {})", time("at"), ordinal(times), time("not_before"))
     });
     detail.into_iter().chain(done).collect::<Vec<_>>().join("; ")

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use model::{Map, Text, Value};
 use serde::Serialize;
+use stacks::Stage as ServiceStage;
 
 use crate::ledger::book::Book;
 use crate::ledger::record::{Record, Replica, Stage};
 use crate::place::Placer;
-use crate::place::answer::{FailedStart, HostName, failure};
+use crate::place::answer::{HostName, failure};
+use crate::place::filter::check::Check;
 use crate::place::refusal::Refusal;
 use crate::place::request::Request;
 use crate::place::request::volume::named_volume;
@@ -62,6 +64,28 @@ pub(crate) struct StayingUnit {
     pub(crate) containers: Vec<Text>,
     /// Why.
     pub(crate) why: String,
+    /// Whether it ends by itself, so that its end can be waited for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) ends: bool,
+}
+
+/// Why a unit stays.
+struct Stay {
+    why: String,
+    ends: bool,
+}
+
+impl From<String> for Stay {
+    fn from(why: String) -> Self {
+        Self { why, ends: false }
+    }
+}
+
+impl Stay {
+    /// One that ends by itself, for this reason.
+    fn until_its_end(why: &str) -> Self {
+        Self { why: format!("it ends: {why}"), ends: true }
+    }
 }
 
 impl Placer {
@@ -89,7 +113,7 @@ impl Placer {
                     continue;
                 }
                 host.get_or_insert_with(|| HostName { uuid: replica.host.clone(), name: replica.host_name.clone() });
-                units.push((id.clone(), at, why_stays(record, replica)));
+                units.push((id.clone(), at, why_stays(record, replica).map(Stay::from)));
             }
         }
         if is_there && units.is_empty() {
@@ -102,7 +126,7 @@ impl Placer {
             return Err(Refusal::DoesNotFit(format!("more than {UNITS_MAX} units are on {word}")));
         }
         let host = host.unwrap_or_else(|| HostName { uuid: Text::default(), name: word.into() });
-        Ok(self.plan_units(&mut book, host, units, &[], now))
+        Ok(self.plan_units(&mut book, host, units, None, now))
     }
 
     /// Plans what stacks move from a host, by its name or uuid, that is to be drained; empty if it is not there.
@@ -116,32 +140,33 @@ impl Placer {
         }
         let mut book = self.with(now, |book| Ok(book.scratch()))?;
         let inventory = book.inventory().clone();
-        let found = inventory.hosts().find(word).map(|found| inventory.hosts().facts(found));
-        let host = found.map_or_else(
+        let drained = inventory.hosts().find(word);
+        let host = drained.map(|found| inventory.hosts().facts(found)).map_or_else(
             || HostName { uuid: Text::default(), name: word.into() },
             |facts| HostName { uuid: facts.uuid.clone(), name: facts.name.clone() },
         );
         let mut units = Vec::new();
         for (id, record) in book.records() {
-            let there = |replica: &&Replica| replica.host == host.uuid && replica.stands();
+            // Of a job that is done nothing runs, here or elsewhere.
+            let is_done = record.unit.as_ref().is_some_and(|unit| unit.done);
+            let there = |replica: &&Replica| replica.host == host.uuid && replica.stands() && !is_done;
             let there = record.replicas.iter().enumerate().filter(|(_, replica)| there(replica));
             units.extend(there.map(|(at, replica)| (id.clone(), at, why_not_drained(&book, record, replica))));
         }
         if units.len() > UNITS_MAX {
             return Err(Refusal::DoesNotFit(format!("more than {UNITS_MAX} units are on {word}")));
         }
-        let error = "it is to be drained".to_owned();
-        let closed = FailedStart { host: host.clone(), container: Text::default(), error };
-        Ok(self.plan_units(&mut book, host, units, &[closed], now))
+        Ok(self.plan_units(&mut book, host, units, drained, now))
     }
 
-    /// Finds units of a host other places, one after the other, but for those that stay for a reason of their own.
+    /// Finds units of a host other places, one after the other, but for those that stay for a reason of their own; none on a host that
+    /// is to be drained.
     fn plan_units(
         &self,
         book: &mut Book,
         host: HostName,
-        units: Vec<(Text, usize, Option<String>)>,
-        closed: &[FailedStart],
+        units: Vec<(Text, usize, Option<Stay>)>,
+        drained: Option<u32>,
         now: Duration,
     ) -> Evacuation {
         let inventory = book.inventory().clone();
@@ -149,17 +174,18 @@ impl Placer {
         for (id, unit, stays) in units {
             let Some((request, replica)) = self.unit(&id, unit, &RequestCredentials::default(), now) else { continue };
             let containers: Vec<Text> = replica.members.iter().map(|held| held.name.clone()).collect();
-            let found = if let Some(why) = stays.or_else(|| bound(&request, &host_of(&replica))) {
+            let found = if let Some(why) = stays.or_else(|| Some(bound(&request, &host_of(&replica))?.into())) {
                 Err(why)
             } else {
                 book.vacate(&id, unit);
-                let need = self.need(&request, &inventory, &containers, closed);
+                let mut need = self.need(&request, &inventory, &containers, &[]);
+                need.checks.extend(drained.map(Check::Undrained));
                 let found = self.find_again(book, &request, &need, &replica.host, &containers);
-                found.ok_or_else(|| failure(1, 0, Some(&self.why_not(book, &request, &need))))
+                found.ok_or_else(|| Stay::from(failure(1, 0, Some(&self.why_not(book, &request, &need)))))
             };
             match found {
                 Ok(next) => plan.moved.push(LeavingUnit { id, unit, containers, to: host_of(&next) }),
-                Err(why) => plan.stays.push(StayingUnit { id, unit, containers, why }),
+                Err(Stay { why, ends }) => plan.stays.push(StayingUnit { id, unit, containers, why, ends }),
             }
         }
         plan
@@ -202,17 +228,38 @@ fn why_stays(record: &Record, replica: &Replica) -> Option<String> {
 }
 
 /// Why a unit is not moved from a host that is drained, whatever room there is.
-fn why_not_drained(book: &Book, record: &Record, replica: &Replica) -> Option<String> {
-    let Some(unit) = &record.unit else { return Some("no stack has it".to_owned()) };
-    let services = book.stack(&unit.stack).into_iter().flat_map(|stack| &stack.stack.services);
-    let service = services.map(|rollout| &rollout.wanted).find(|service| service.name == unit.service);
-    if service.is_some_and(|service| service.global) {
-        return Some("it ends: one is to run on each host, and this one is its host's".to_owned());
+fn why_not_drained(book: &Book, record: &Record, replica: &Replica) -> Option<Stay> {
+    let Some(unit) = &record.unit else { return Some("no stack has it".to_owned().into()) };
+    let Some(stack) = book.stack(&unit.stack).map(|record| &record.stack) else {
+        return Some(format!("stack {} is not in the ledger any more", unit.stack).into());
+    };
+    if stack.removing {
+        return Some(Stay::until_its_end(&format!("stack {} is being removed", stack.name)));
+    }
+    if unit.evicted {
+        return Some(Stay::until_its_end("another one has taken its place"));
     }
     if replica.stage == Stage::Kept {
-        return Some(KEPT.to_owned());
+        return Some(KEPT.to_owned().into());
     }
-    has_named_volume(&record.asked).then(|| NAMED_VOLUME.to_owned())
+    if stack.paused {
+        return Some(format!("its stack is paused: `scheduler resume {}` goes on", stack.name).into());
+    }
+    let Some(rollout) = stack.services.iter().find(|rollout| rollout.wanted.name == unit.service) else {
+        return Some(
+            format!("stack {} does not have its service: `scheduler up --prune` removes it", stack.name).into(),
+        );
+    };
+    if let ServiceStage::Stuck(why) = &rollout.stage {
+        return Some(format!("its service is stuck: {why}").into());
+    }
+    if rollout.wanted.global {
+        return Some(Stay::until_its_end("one is to run on each host, and this one is its host's"));
+    }
+    if rollout.wanted.job {
+        return Some(Stay::until_its_end("it runs once, and that is waited for"));
+    }
+    has_named_volume(&record.asked).then(|| NAMED_VOLUME.to_owned().into())
 }
 
 /// Why a request can be fulfilled on this host only.

@@ -103,7 +103,8 @@ impl Starter {
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
     fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
-        let stays = |unit: &&Unit| !world.has_to_leave(unit, &rollout.wanted) && !world.keeps_as_it_is(unit, &rollout.wanted);
+        let stays =
+            |unit: &&Unit| !world.has_to_leave(unit, &rollout.wanted) && !world.keeps_as_it_is(unit, &rollout.wanted);
         let inventory = self.placer().inventory();
         // The host of one that ends has it back only then.
         let ends = |unit: &Unit| unit.state == State::Removing && !is_gone(&inventory, &unit.host);

@@ -124,6 +124,7 @@ impl Starter {
                         unit,
                         containers,
                         why: refusal.to_string(),
+                        ends: false,
                     }));
                 }
             }

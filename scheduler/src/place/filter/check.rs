@@ -104,6 +104,8 @@ pub(crate) enum Check {
     },
     /// Starting was not tried there in vain: the hosts where it was, and what their engines said.
     Untried(Vec<(u32, String)>),
+    /// It is not this host, which is to be drained.
+    Undrained(u32),
 }
 
 impl Check {
@@ -176,6 +178,7 @@ impl Check {
             }
             Self::Alone(service) => room.count(service, host) == 0,
             Self::Untried(hosts) | Self::Answering(hosts) => hosts.iter().all(|(one, _)| *one != host),
+            Self::Undrained(drained) => *drained != host,
         }
     }
 
@@ -229,6 +232,7 @@ impl Check {
                     candidates.remove(*host);
                 }
             }
+            Self::Undrained(host) => candidates.remove(*host),
             _ => candidates.retain(|host| self.holds(room, host)),
         }
     }

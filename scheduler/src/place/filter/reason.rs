@@ -138,6 +138,7 @@ impl Check {
                 let message = said_of(tried, host);
                 Reason::plain(format!("could not be started there: {message}"), "an engine that starts it".into())
             }
+            Self::Undrained(_) => Reason::plain("host is to be drained".into(), "another host".into()),
             Self::Alone(_) => {
                 Reason::plain("host has the global service already".into(), "nothing: it is there".into())
             }

@@ -1,6 +1,6 @@
 //! Evacuating: what is moved, when, and that it goes on after a death.
 
-use stacks::{Service, unit_id};
+use stacks::{Service, Stage, unit_id};
 
 use super::*;
 use crate::benching::{running_unit, steady_stack};
@@ -141,10 +141,13 @@ async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
     let nobody = SocketAddr::from(([127, 0, 0, 1], 9));
     let (starter, _) = over(nobody, nobody, true, Ledger::new());
     let services: Vec<Service> = [
+        json!({ "service": "job", "image": "i", "job": true }),
+        json!({ "service": "jobdone", "image": "i", "job": true }),
         json!({ "service": "large", "image": "i", "resources": { "memory": 4500 } }),
         json!({ "service": "log", "image": "i", "labels": { "io.rancher.scheduler.global": "true" } }),
         json!({ "service": "named", "image": "i", "requested_host": "one" }),
         json!({ "service": "stored", "image": "i", "volumes": ["data:/data"] }),
+        json!({ "service": "stuck", "image": "i" }),
         json!({ "service": "web", "image": "i" }),
     ]
     .into_iter()
@@ -155,12 +158,29 @@ async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
     .collect();
     let now = starter.clock.now();
     starter.placer.with_any(now, |book| {
-        book.enter(stack_id("shop"), steady_stack(&"shop".into(), &services, now));
-        for service in &services {
-            let id = unit_id("shop", service, "1");
-            let unit = UnitRequest { stack: "shop", service, index: "1", id: &id, host: None };
-            let record = running_unit(&unit, ("one".into(), "one".into()), (&id, "0a1b"), now).unwrap();
+        for stack in ["halted", "pruned", "shop"] {
+            let of_stack = if stack == "pruned" { &services[..1] } else { &services[..] };
+            let mut record = steady_stack(&stack.into(), of_stack, now);
+            let stored = &mut record.stack.as_mut().unwrap().stack;
+            stored.paused = stack == "halted";
+            for rollout in stored.services.iter_mut().filter(|rollout| &*rollout.wanted.name == "stuck") {
+                rollout.stage = Stage::Stuck("a person has to decide".into());
+            }
+            book.enter(stack_id(stack), record);
+        }
+        let in_stacks = services.iter().map(|service| ("shop", service));
+        let web = services.iter().filter(|service| &*service.name == "web");
+        let others = web.flat_map(|web| [("halted", web), ("pruned", web)]);
+        for (stack, service) in in_stacks.chain(others) {
+            let id = unit_id(stack, service, "1");
+            let unit = UnitRequest { stack, service, index: "1", id: &id, host: None };
+            let mut record = running_unit(&unit, ("one".into(), "one".into()), (&id, "0a1b"), now).unwrap();
+            record.unit.as_mut().unwrap().done = &*service.name == "jobdone";
             let alone = Record { unit: None, ..record.clone() };
+            if stack != "shop" {
+                book.enter(id, record);
+                continue;
+            }
             book.enter(id, record);
             if &*service.name == "web" {
                 book.enter("alone".into(), alone);
@@ -169,17 +189,23 @@ async fn a_drain_says_where_units_of_stacks_would_go_and_why_others_stay() {
     });
     let plan = starter.placer.plan_drain("one", now).unwrap();
     let moved: Vec<_> = plan.moved.iter().map(|unit| (unit.containers[0].to_string(), &*unit.to.name)).collect();
-    assert_eq!(moved, [(unit_id("shop", &services[4], "1").to_string(), "other")], "{plan:?}");
+    assert_eq!(moved, [(unit_id("shop", services.last().unwrap(), "1").to_string(), "other")], "{plan:?}");
     let why = |id: &str| plan.stays.iter().find(|unit| unit.id.contains(id)).map(|unit| unit.why.clone()).unwrap();
     for (id, part) in [
         ("alone", "no stack has it"),
-        ("large", "no host fits"),
+        ("halted-web", "its stack is paused: `scheduler resume halted`"),
+        ("pruned-web", "stack pruned does not have its service"),
+        ("shop-job-", "it ends: it runs once"),
+        ("large", "no host fits: host is to be drained (1), not enough memory (1)"),
         ("log", "it ends"),
         ("named", "names one"),
         ("stored", "volume with a name"),
+        ("stuck", "its service is stuck: a person has to decide"),
     ] {
         assert!(why(id).contains(part), "{id}: {}", why(id));
     }
-    assert_eq!((plan.stays.len(), plan.begun, &*plan.host.name), (5, false, "one"));
+    let ends: Vec<_> = plan.stays.iter().filter(|unit| unit.ends).map(|unit| unit.why.split(": ").next()).collect();
+    assert_eq!(ends, [Some("it ends"); 2]);
+    assert_eq!((plan.stays.len(), plan.begun, &*plan.host.name), (9, false, "one"));
     assert!(starter.placer.plan_drain("nobody", now).unwrap().stays.is_empty());
 }
