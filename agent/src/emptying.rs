@@ -1,4 +1,4 @@
-//! When a host that units of stacks leave is empty: by what it shows, and by what the ledger of a scheduler has.
+//! When a host that units of stacks leave is empty: by what it shows, and by what the ledger of a scheduler has. ◇
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

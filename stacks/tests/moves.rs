@@ -239,6 +239,20 @@ impl Cluster {
     }
 }
 
+/// Events, with how many rounds follow each; in each round some of the steps are done.
+type Events = Vec<(usize, Event)>;
+
+impl Cluster {
+    fn go_through(&mut self, events: Events, steps: &[usize]) {
+        for (rounds, event) in events {
+            self.happen(&event);
+            for round in 0..rounds {
+                self.round(steps[round % steps.len()]);
+            }
+        }
+    }
+}
+
 fn happening(with_updates: bool, with_deaths: bool) -> impl Strategy<Value = (usize, Event)> {
     let event = prop_oneof![
         4 => (0usize..4).prop_map(Event::Drain),
@@ -264,12 +278,7 @@ proptest! {
     ) {
         let mut cluster = Cluster::new(service("image", scale, batch, false), has_room, slowness);
         cluster.settle();
-        for (rounds, event) in events {
-            cluster.happen(&event);
-            for round in 0..rounds {
-                cluster.round(steps[round % steps.len()]);
-            }
-        }
+        cluster.go_through(events, &steps);
         cluster.settle();
     }
 
@@ -281,12 +290,7 @@ proptest! {
     ) {
         let mut cluster = Cluster::new(service("image", scale, batch, false), has_room, slowness);
         cluster.settle();
-        for (rounds, event) in events {
-            cluster.happen(&event);
-            for round in 0..rounds {
-                cluster.round(steps[round % steps.len()]);
-            }
-        }
+        cluster.go_through(events, &steps);
         cluster.settle();
     }
 
