@@ -70,6 +70,12 @@ impl Emptying {
     }
 }
 
+/// What stays and why, a line each, below what is said of it.
+pub(crate) fn listed(stays: &BTreeMap<String, String>) -> String {
+    let lines = stays.iter().map(|(name, why)| format!("\n  {name}: {why}"));
+    lines.collect::<Vec<_>>().concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

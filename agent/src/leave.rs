@@ -16,7 +16,7 @@ use process::command::ask_page;
 use scheduler::DrainQuestion;
 use serde_json::Value;
 
-use crate::emptying::{Emptying, Look};
+use crate::emptying::{Emptying, Look, listed};
 use crate::enroll::{finish, progress};
 
 /// Longest wait for an answer: the agent finishes what it is just writing to etcd first, and each of its members may take
@@ -131,8 +131,7 @@ impl Leave {
                     return Ok(left);
                 }
                 Look::Stays(stays) => {
-                    let stays: Vec<_> = stays.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-                    return Err(format!("{} stays, since it is not empty\n  {}", left.host, stays.join("\n  ")).into());
+                    return Err(format!("{} stays, since it is not empty{}", left.host, listed(&stays)).into());
                 }
                 Look::Waits(units) => Vec::from_iter(units),
             };

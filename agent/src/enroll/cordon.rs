@@ -34,9 +34,8 @@ impl Cordon {
             let said = intent::change(&client, &self.host, |intent| {
                 // One that is being emptied, or is empty, gets nothing new already.
                 let state = intent.state().unwrap_or(HostState::Cordoned);
-                let given = intent.of_state()[0].to_owned();
-                let kept = Some(&*given).filter(|given| state != HostState::Cordoned && !given.is_empty());
-                intent.set_state(state, self.reason.as_deref().or(kept));
+                let kept = intent.reason().filter(|_| state != HostState::Cordoned).map(str::to_owned);
+                intent.set_state(state, self.reason.as_ref().or(kept.as_ref()).map(String::as_str));
             })
             .await?;
             let what = match said.state() {

@@ -16,7 +16,7 @@ use super::intent::{self, IntentValue};
 use super::names::{host_key, host_name};
 use super::operator::Operator;
 use super::outcome::{json as parsed, progress};
-use crate::emptying::{Emptying, Look};
+use crate::emptying::{Emptying, Look, listed};
 
 /// Pause between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(500);
@@ -102,10 +102,10 @@ impl Drain {
             }
             let left = self.wait(&client, before).await?;
             let said = intent::change(&client, host, |intent| {
-                // What somebody else has said meanwhile stands.
+                // A state that another operator has set meanwhile stays.
                 if intent.state() == Some(HostState::Draining) {
-                    let reason = intent.of_state()[0].to_owned();
-                    intent.set_state(HostState::Drained, Some(&*reason).filter(|reason| !reason.is_empty()));
+                    let reason = intent.reason().map(str::to_owned);
+                    intent.set_state(HostState::Drained, reason.as_deref());
                 }
             })
             .await?;
@@ -139,10 +139,9 @@ impl Drain {
                         return Ok(left);
                     }
                     Look::Stays(stays) => {
-                        let stays: Vec<_> = stays.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-                        let stays = stays.join("\n  ");
                         return Err(format!(
-                            "{host} is not empty, and stays draining: the schedulers go on when that changes\n  {stays}"
+                            "{host} is not empty, and stays draining: the schedulers go on when that changes{}",
+                            listed(&stays)
                         )
                         .into());
                     }
@@ -185,7 +184,7 @@ impl Drain {
         Ok(Ok(left))
     }
 
-    /// Somebody has said something else of the host meanwhile.
+    /// Another operator has changed the state of the host meanwhile.
     fn is_ended(&self, said: &IntentValue) -> Failure {
         let described = said.described().unwrap_or_else(|| "active again".to_owned());
         format!("{} is not drained any more: it is {described}; what has moved stays where it is", self.host).into()

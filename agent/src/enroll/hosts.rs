@@ -60,7 +60,7 @@ impl Known {
 
     /// The state that operators gave a host that is not there, and why.
     fn reason_there(&self) -> String {
-        let reason = self.reason().unwrap_or_default().to_owned();
+        let reason = self.said.reason().unwrap_or_default().to_owned();
         match self.said.state() {
             Some(state) if self.published.is_none() && reason.is_empty() => state.word().to_owned(),
             Some(state) if self.published.is_none() => format!("{}: {reason}", state.word()),
@@ -82,11 +82,6 @@ impl Known {
             None if until.is_some_and(|until| until > now()) => "revoked",
             None => "expired",
         }
-    }
-
-    /// Why operators gave it its state.
-    fn reason(&self) -> Option<&str> {
-        Some(self.said.of_state()[0]).filter(|reason| !reason.is_empty())
     }
 
     /// Since when, and who says so.
@@ -129,7 +124,7 @@ impl Hosts {
                     let (since, by) = host.since(state);
                     let labels: BTreeMap<_, _> = host.said.labels().collect();
                     json!({
-                        "name": name, "state": state, "since": since, "by": by, "reason": host.reason(),
+                        "name": name, "state": state, "since": since, "by": by, "reason": host.said.reason(),
                         "intended": host.said.state().map(HostState::word),
                         "containers": host.containers, "subnet": host.subnet,
                         "operator_labels": labels, "published": host.published.as_ref().map(|host| &host["published"]),

@@ -55,6 +55,11 @@ impl IntentValue {
         ["reason", "state_at", "state_by"].map(|field| self.0.get(field).and_then(Value::as_str).unwrap_or_default())
     }
 
+    /// Why it was given the state, if that is said.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        Some(self.of_state()[0]).filter(|reason| !reason.is_empty())
+    }
+
     /// Gives the host a state. One that it has already keeps its time unless the reason is another.
     pub(crate) fn set_state(&mut self, state: HostState, reason: Option<&str>) {
         let reason = reason.map_or(Value::Null, Value::from);

@@ -21,7 +21,7 @@ pub fn advise_huge_pages<T>(buffer: &mut Vec<T>) {
 
 /// Lets threads use what others have freed: there are no more pools of free memory (glibc's arenas) than processors.
 ///
-/// By default there are eight times as many, so that nearly each thread has its own, and what is freed there nobody else gets. Counts for
+/// By default there are eight times as many, so that nearly each thread has its own, and no other thread gets what is freed there. Counts for
 /// threads that begin afterwards. Returns whether that is so; elsewhere than with glibc there is nothing to limit.
 pub fn share_pools() -> bool {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

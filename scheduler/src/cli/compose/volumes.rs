@@ -20,7 +20,7 @@ pub(super) struct Described {
     pub(super) external: Vec<Text>,
     /// What the engines call those that the file calls otherwise.
     pub(super) names: Vec<(Text, Text)>,
-    /// What the drivers of those that are made here are told.
+    /// Driver options of those that are made here.
     options: Vec<(Text, Value)>,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn described(
     Ok(described)
 }
 
-/// What the driver of a volume is told; `None` if that is nothing.
+/// Driver options of a volume; `None` if it has none.
 fn options(volume: &Section<'_>) -> Result<Option<Value>, Invalid> {
     let Some(all) = volume.below("driver_opts")? else { return Ok(None) };
     let mut options = Vec::new();

@@ -124,7 +124,7 @@ pub(crate) struct RunOptions {
     pub(crate) volumes: Vec<Text>,
     /// Those of the volumes with names that are none of its stack.
     pub(crate) external_volumes: Vec<Text>,
-    /// What the drivers of volumes with names are told when these are made for its stack.
+    /// Driver options of volumes with names, for when these are made for its stack.
     pub(crate) volume_options: Vec<VolumeOptions>,
     /// Where it runs.
     pub(crate) working_dir: Option<Text>,

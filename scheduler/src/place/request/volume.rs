@@ -1,4 +1,4 @@
-//! What a request mounts: volumes with names, what their drivers are told, and where each appears. ◇
+//! What a request mounts: volumes with names, their driver options, and where each appears. ◇
 
 use model::{Text, Value};
 
@@ -51,7 +51,7 @@ pub(crate) fn drive_length(text: &str) -> Option<usize> {
     (bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && matches!(bytes[2], b'/' | b'\\')).then_some(skipped + 3)
 }
 
-/// What the driver of a volume is told when the volume is made.
+/// Options that are passed to the driver of a volume when it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeOptions {
     /// The volume, as the engine calls it.
