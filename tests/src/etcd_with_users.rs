@@ -35,7 +35,7 @@ impl EtcdWithUsers {
         if !there(&[("etcd", "--version")], "etcd-server") {
             return None;
         }
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let folder = crate::etcd::folder();
         // Another cluster that is made at this time would be given the same ports.
         let ports = Exclusive::take("ports-of-etcd");
         let port = ports::in_a_row(2);
