@@ -1,5 +1,6 @@
 //! What should run: the services of a stack, and how far each is on its way to a revision.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::hex;
@@ -193,12 +194,15 @@ pub struct Rollout {
     /// When a person asked once more for what had failed, since 1970.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub asked: Duration,
+    /// The hosts, by uuid, with the volumes of units that were removed, by the unit's index.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub homes: BTreeMap<Text, Text>,
 }
 
 impl Rollout {
     /// A service that begins.
     pub fn new(wanted: Service) -> Self {
-        Self { wanted, previous: None, stage: Stage::Updating, asked: Duration::ZERO }
+        Self { wanted, previous: None, stage: Stage::Updating, asked: Duration::ZERO, homes: BTreeMap::new() }
     }
 
     /// Another revision is wanted. What a failed update left behind is not what there is to go back to.

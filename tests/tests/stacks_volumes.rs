@@ -24,6 +24,18 @@ services:
 volumes: {data: {}, each: {per_container: true}, theirs: {external: true}, before: {}}
 ";
 
+/// A stack whose unit adds a line to its volume whenever it begins.
+const BASE: &str = "name: base
+volumes: {base: {per_container: true}}
+services:
+  base:
+    image: box
+    command: [/bin/busybox, sh, -c, 'trap exit TERM; echo run >> /data/runs; sleep 1000 & wait']
+    stop_grace_period: 2s
+    volumes: ['base:/data']
+    deploy: {update_config: {monitor: 1s}}
+";
+
 const POLICY: &str = "default:
   volumes: [data, 'shop-*', theirs, before]
   privileges: [volume_options=type=tmpfs, volume_options=device=tmpfs, volume_options=o]
@@ -91,6 +103,50 @@ fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
     eventually("the last one is removed too", LIMIT, || (world.volumes() == others).then_some(()));
     eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
     what_another_placement_mounts_stays_for_good(&mut world, &file, &others);
+    a_unit_is_where_its_volume_is(&mut world);
+}
+
+/// Whatever else speaks for another host. Each run adds a line to the volume.
+fn a_unit_is_where_its_volume_is(world: &mut Stacked) {
+    let file = world.file("base.yml", BASE);
+    world.ends(0, &["up", &file]);
+    let (host, _) = world.volumes().into_iter().find(|(_, name)| name == "base-base-1").expect("a host has it");
+    let runs = |world: &Stacked| {
+        let engine = &world.hosts.engines[host];
+        let id = engine.docker(&["ps", "--quiet", "--filter", "label=io.berth.unit=base/1"]).trim().to_owned();
+        let lines = engine.try_docker(&["exec", &id, "/bin/busybox", "wc", "-l", "/data/runs"]).unwrap_or_default();
+        (id, lines.split(' ').next().and_then(|count| count.parse::<u32>().ok()))
+    };
+    eventually("it runs", LIMIT, || (runs(world).1 == Some(1)).then_some(()));
+    for name in ["busy-1", "busy-2", "busy-3"] {
+        world.hosts.engines[host].run_box(name, &["--label", "own=1"]);
+    }
+    let (id, _) = runs(world);
+    world.hosts.engines[host].docker(&["kill", &id]);
+    eventually("another one has its data", LIMIT, || (runs(world).1 == Some(2)).then_some(()));
+    world.ends(0, &["scale", "base/base=0"]);
+    eventually("it is removed", LIMIT, || (world.running("base") == 0).then_some(()));
+    world.restart_scheduler();
+    world.ends(0, &["scale", "base/base=1"]);
+    eventually("the next one has its data", LIMIT, || (runs(world).1 == Some(3)).then_some(()));
+
+    // Where its volume is it finds no room for what it becomes: nothing stops for that.
+    let host_name = format!("host-{}", host + 1);
+    let words = ["run", "--name", "has-port", "--host", &host_name, "--publish", "8099:80"];
+    world.ends(0, &[&words[..], &["box", "/bin/busybox", "sleep", "1000"]].concat());
+    let before = runs(world);
+    let other = world.file("base.yml", &format!("{BASE}    ports: ['8099:8099']\n"));
+    let said = world.ends(1, &["up", &other]);
+    assert!(said.contains("8099"), "{said}");
+    assert_eq!(runs(world), before);
+    world.ends(0, &["rm", "--time", "0", "has-port"]);
+    world.ends(0, &["up", &other]);
+    eventually("it is replaced where its data are", LIMIT, || (runs(world).1 == Some(4)).then_some(()));
+    assert_eq!(world.volumes().iter().filter(|(_, name)| name.starts_with("base-")).count(), 1);
+    world.ends(0, &["down", "base", "--volumes"]);
+    for name in ["busy-1", "busy-2", "busy-3"] {
+        world.hosts.engines[host].docker(&["rm", "--force", name]);
+    }
 }
 
 /// What it wrote there is not the stack's.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Text;
-use stacks::{Rollout, Service, Stack, State, Unit, World, unit_id};
+use stacks::{Rollout, Service, Stack, State, Step, Unit, World, unit_id};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::book::Book;
@@ -27,6 +27,9 @@ pub(super) const HOPELESS_AFTER: Duration = Duration::from_secs(5);
 
 /// Leaves 24 of 64 random bits for a suffix, six digits: nobody promises so many ids in advance.
 const SUFFIX_SHIFT: u32 = 40;
+
+/// Most homes that are kept of a service: with 50 bytes each a stack of many services still fits into a value of etcd.
+const HOMES_MAX: usize = 1000;
 
 /// Most units of a service for which a free id is looked for at once: more than are begun at once.
 const SUFFIXED_MAX: usize = 256;
@@ -74,10 +77,13 @@ impl Starter {
                 continue;
             }
             if !rollout.stage.is_changing() {
+                hopeless.remove(name);
                 continue;
             }
             let gone = units_of(world, name);
-            let why = if !fitting.is_empty() {
+            let why = if let Some(why) = self.why_not_at_home(stack, &rollout.wanted, subject, world) {
+                Some(why)
+            } else if !fitting.is_empty() {
                 None
             } else if gone.is_empty() {
                 let explained = self.placer().explain_request(&request, world.now).ok();
@@ -98,6 +104,18 @@ impl Starter {
             }
         }
         room
+    }
+
+    /// Why a unit cannot be where its volume is, with the old ones gone; that another host fits is of no use to it.
+    fn why_not_at_home(&self, stack: &Stack, service: &Service, subject: &Subject, world: &World) -> Option<String> {
+        if !is_pinned(service) {
+            return None;
+        }
+        let inventory = self.placer().inventory();
+        let places = self.rehearse_service(stack, service, subject, (world, false)).places;
+        let at_home =
+            places.into_iter().filter(|(index, _)| place_of(stack, service, index, world, &inventory).is_some());
+        at_home.filter_map(|(_, answer)| answer.error).next()
     }
 
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
@@ -138,7 +156,7 @@ impl Starter {
             .iter()
             .zip(&ids)
             .filter_map(|(index, id)| {
-                let host = place_of(service, index, world, &inventory);
+                let host = place_of(stack, service, index, world, &inventory);
                 let unit = UnitRequest { stack: &stack.name, service, index, id, host: host.as_deref() };
                 Some((id.clone(), unit.request(subject).ok()?))
             })
@@ -312,6 +330,7 @@ fn indices_of(service: &Service, world: &World) -> Vec<Text> {
 
 /// The host, by uuid, where a unit has to be: that of its index for a global service, or that of its volume.
 pub(super) fn place_of(
+    stack: &Stack,
     service: &Service,
     index: &Text,
     world: &World,
@@ -324,8 +343,41 @@ pub(super) fn place_of(
     if !is_pinned(service) {
         return None;
     }
-    let before = world.units.iter().find(|unit| {
-        unit.service == service.name && unit.index == *index && !unit.host.is_empty() && unit.digest != service.digest
+    let own = || world.units.iter().filter(|unit| unit.service == service.name && unit.index == *index);
+    let is_there = |unit: &&Unit| !matches!(unit.state, State::Failed(_) | State::Evicted | State::Returned);
+    let before = own().find(|unit| is_there(unit) && !unit.host.is_empty() && unit.digest != service.digest);
+    before.map(|unit| unit.host.clone()).or_else(|| {
+        let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == service.name)?;
+        let home = rollout.homes.get(index)?;
+        // Somebody decided that it goes on without what is on a dead host.
+        let is_given_up =
+            own().any(|unit| unit.host == *home && matches!(unit.state, State::Evicted | State::Returned));
+        (!is_given_up).then(|| home.clone())
+    })
+}
+
+/// The homes that become unknown with the units that these steps remove, by service and index; as many as are kept.
+pub(super) fn homes_of(stack: &Stack, world: &World, steps: &[Step]) -> Vec<(Text, Text, Text)> {
+    if stack.removing {
+        return Vec::new();
+    }
+    let removed = steps.iter().filter_map(|step| match step {
+        Step::Remove { id } => world.units.iter().find(|unit| unit.id == *id && has_home(unit)),
+        _ => None,
     });
-    before.map(|unit| unit.host.clone())
+    let noted = removed.filter(|unit| {
+        let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == unit.service);
+        rollout.is_some_and(|Rollout { wanted, homes, .. }| {
+            let has_room = homes.len() < HOMES_MAX || homes.contains_key(&unit.index);
+            let is_known = homes.get(&unit.index) == Some(&unit.host);
+            is_pinned(wanted) && !wanted.global && !is_known && has_room
+        })
+    });
+    noted.map(|unit| (unit.service.clone(), unit.index.clone(), unit.host.clone())).collect()
+}
+
+/// Whether a unit has run on its host, so that there is something in its volume there.
+fn has_home(unit: &Unit) -> bool {
+    use State::{Done, Ended, Healthy, Kept, Lost, Unhealthy};
+    !unit.host.is_empty() && matches!(unit.state, Ended(_) | Unhealthy | Healthy(_) | Done | Kept | Lost(_))
 }

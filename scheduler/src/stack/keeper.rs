@@ -20,7 +20,7 @@ use crate::place::hosts::{Facts, HostTable};
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
-use crate::stack::ahead::{add_suffixes, place_of};
+use crate::stack::ahead::{HOPELESS_AFTER, add_suffixes, homes_of, place_of};
 use crate::stack::counts::UnitCounts;
 use crate::stack::memory::{Flight, Images, Memory, StackMemory, WELL};
 use crate::stack::unit::STACK_LABEL;
@@ -249,6 +249,11 @@ impl Starter {
             }
             return None;
         }
+        let homes = homes_of(stack, &world, &plan.steps);
+        if let Err(why) = self.placer().note_homes(name, homes, self.clock()).await {
+            warn!(stack = %name, %why, "where volumes are is not stored");
+            return Some(HALTED);
+        }
         let subject = record.subject();
         let wake = self.begin_steps(stack, &world, plan.steps, &subject, stop);
         plan.wake.into_iter().chain(wake).min().map(|at| at.saturating_sub(world.now).max(TOGETHER))
@@ -379,7 +384,7 @@ impl Starter {
             };
             let rollout = service.and_then(|name| stack.services.iter().find(|rollout| rollout.wanted.name == *name));
             let is_settled = rollout.is_none_or(|rollout| !rollout.stage.is_changing());
-            let (is_busy, not_before, brought) = self.with_stack(&stack.name, |memory| {
+            let (is_busy, not_before, brought, doubted) = self.with_stack(&stack.name, |memory| {
                 let is_busy = match (memory.in_flight.get(id), &step) {
                     // What is still being pulled or started is not waited for; before it is in the ledger there is nothing to remove.
                     (Some(Flight::Placing { .. }), Step::Remove { .. }) => unit.is_none_or(|unit| unit.host.is_empty()),
@@ -390,7 +395,8 @@ impl Starter {
                     other => (Text::from(other.to_string()), id.clone()),
                 };
                 let retry = memory.retries.get(&key).map(|retry| retry.not_before);
-                (is_busy, retry.filter(|at| *at > world.now), memory.brought.clone())
+                let doubted = rollout.and_then(|rollout| memory.hopeless.get(&rollout.wanted.name).copied());
+                (is_busy, retry.filter(|at| *at > world.now), memory.brought.clone(), doubted)
             });
             if let Some(at) = not_before {
                 wake = Some(wake.map_or(at, |known| known.min(at)));
@@ -399,9 +405,16 @@ impl Starter {
             if is_busy || rollout.is_some_and(|rollout| !self.has_images(stack, rollout, world, subject, stop)) {
                 continue;
             }
+            let serves = unit.is_some_and(|unit| unit.is_live() && unit.is_healthy());
+            let decided = doubted.map(|since| since.saturating_add(HOPELESS_AFTER)).filter(|at| *at > world.now);
+            if serves && let Some(at) = decided {
+                // Nothing stops for what may find no host.
+                wake = Some(wake.map_or(at, |known| known.min(at)));
+                continue;
+            }
             match (step, rollout) {
                 (Step::Place { service: _, index, id }, Some(rollout)) => {
-                    let host = place_of(&rollout.wanted, &index, world, &inventory);
+                    let host = place_of(stack, &rollout.wanted, &index, world, &inventory);
                     if rollout.wanted.global && host.is_none() {
                         // It is on its own host or nowhere.
                         continue;

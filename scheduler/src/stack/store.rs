@@ -258,6 +258,35 @@ impl Placer {
         Ok(())
     }
 
+    /// Stores where volumes are of units that are about to be removed, by service and index.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it cannot be stored.
+    pub(super) async fn note_homes(
+        &self,
+        stack: &Text,
+        homes: Vec<(Text, Text, Text)>,
+        clock: Clock,
+    ) -> Result<(), Refusal> {
+        if homes.is_empty() {
+            return Ok(());
+        }
+        let changed = self.with_any(clock.now(), |book| {
+            book.change_stack(stack, |record| {
+                for (service, index, host) in homes {
+                    let mut services = record.stack.services.iter_mut();
+                    if let Some(rollout) = services.find(|rollout| rollout.wanted.name == service) {
+                        rollout.homes.insert(index, host);
+                    }
+                }
+            })
+            .map(drop)
+        });
+        changed.ok_or_else(|| Refusal::NoStack(stack.clone()))?;
+        self.settled(&stack_id(stack)).await
+    }
+
     /// Deletes a stack of which nothing is left.
     pub(super) async fn end_stack(&self, name: &str, clock: Clock) -> Result<(), Refusal> {
         let id = stack_id(name);
