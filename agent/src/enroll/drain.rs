@@ -89,7 +89,7 @@ impl Drain {
             let described = DrainQuestion::described(&plan);
             if self.dry_run {
                 let units = names(&before.units);
-                return Ok(format!("would be moved from {host}: {units}\n{}{described}", before.stays()));
+                return Ok(format!("stacks have on {host}: {units}\n{}{described}", before.stays()));
             }
             progress(described.trim_end());
             let said = intent::change(&client, host, |intent| {
