@@ -126,9 +126,9 @@ impl Checks {
                 );
             }
         };
-        let verified = match &options.authorities {
-            Some(file) => tls::client_without_certificate(file)?,
-            None => tls::client_of_nobody()?,
+        let checker = match &options.authorities {
+            Some(file) => Checker::new(tls::client_without_certificate(file)?.into()),
+            None => Checker::default(),
         };
         let state = state.open()?;
         let stored = state.as_ref().and_then(|state| serde_json::from_slice::<Map>(&state.load_contents(FILE)?).ok());
@@ -143,7 +143,7 @@ impl Checks {
             HealthQuorum::All => Quorum::All,
         };
         let outputs = Arc::new(Store::new(Outputs::default()));
-        Ok(Some(Self { scope, checker: Checker::new(verified.into())?, state, verdicts, voting, quorum, outputs }))
+        Ok(Some(Self { scope, checker, state, verdicts, voting, quorum, outputs }))
     }
 
     /// What lays the verdicts over the document of this host.
@@ -203,9 +203,12 @@ impl Checks {
         });
         launch.spawn("health checks", async move {
             // On a thread of its own, so that connections wake no other thread, and what takes long elsewhere makes no check late.
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let checks = move || runtime.block_on(stop.run_until_cancelled(checking.run()));
-            tokio::task::spawn_blocking(checks).await?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+            // As a task of it: to wake what the thread itself runs costs a system call each time.
+            let checks = runtime.spawn(checking.run());
+            let checks = move || runtime.block_on(stop.run_until_cancelled(checks));
+            // That it ends by itself is a panic.
+            tokio::task::spawn_blocking(checks).await?.transpose()?;
             Ok(())
         });
         shown

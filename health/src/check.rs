@@ -1,9 +1,9 @@
 //! One check: asks a container once, and says what came of it.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use platform::socket;
 use rustls::ClientConfig;
@@ -23,10 +23,15 @@ use crate::target::Target;
 const READ: usize = 2048;
 
 /// Makes checks.
-#[derive(Clone)]
-pub struct Checker {
-    any: TlsConnector,
-    verified: TlsConnector,
+#[derive(Clone, Default)]
+pub struct Checker(Arc<Connectors>);
+
+/// What checks with TLS use, each made when the first check wants it.
+#[derive(Default)]
+struct Connectors {
+    authorities: Option<Arc<ClientConfig>>,
+    any: OnceLock<TlsConnector>,
+    verified: OnceLock<TlsConnector>,
 }
 
 impl fmt::Debug for Checker {
@@ -35,14 +40,26 @@ impl fmt::Debug for Checker {
     }
 }
 
+impl Connectors {
+    /// One that believes any certificate, or only `verified` ones.
+    fn get(&self, verified: bool) -> Result<&TlsConnector, rustls::Error> {
+        let connector = if verified { &self.verified } else { &self.any };
+        if let Some(connector) = connector.get() {
+            return Ok(connector);
+        }
+        let client = match &self.authorities {
+            Some(authorities) if verified => authorities.clone(),
+            None if verified => tls::client_of_nobody()?.into(),
+            _ => tls::client_of_any_server()?.into(),
+        };
+        Ok(connector.get_or_init(|| client.into()))
+    }
+}
+
 impl Checker {
-    /// Those that use TLS believe any certificate, but where a check wants it verified; `verified` says by which authorities.
-    ///
-    /// # Errors
-    ///
-    /// Fails if this build has no version of TLS.
-    pub fn new(verified: Arc<ClientConfig>) -> Result<Self, rustls::Error> {
-        Ok(Self { any: Arc::new(tls::client_of_any_server()?).into(), verified: verified.into() })
+    /// Those that use TLS believe any certificate, but where a check wants it verified: then those of these authorities.
+    pub fn new(authorities: Arc<ClientConfig>) -> Self {
+        Self(Arc::new(Connectors { authorities: Some(authorities), ..Connectors::default() }))
     }
 
     /// Asks once at an address, which may differ from the container's own where its port is published.
@@ -71,41 +88,54 @@ impl Checker {
             Err(error) => return not_connected(&error),
         };
         // A container of this machine has mostly answered by now, and nothing has to be waited for.
-        if spec.probe == Probe::Tcp && begun.peer_addr().is_ok() {
-            return reached(address, is_elsewhere, || begun.local_addr());
+        let is_connected = begun.peer_addr().is_ok();
+        if is_connected {
+            let reached = reached(address, is_elsewhere, || begun.local_addr());
+            if reached != Outcome::Pass || spec.probe == Probe::Tcp {
+                return reached;
+            }
         }
-        let stream = match timeout(to_connect, connected(begun)).await {
-            Err(_) => return Outcome::Fail(format!("connect: no answer for {to_connect:?}")),
-            Ok(Err(error)) => return not_connected(&error),
-            Ok(Ok(stream)) => stream,
+        let sent = if is_connected { sent_at_once(&begun, &spec.probe) } else { 0 };
+        let stream = match TcpStream::from_std(begun) {
+            Ok(stream) => stream,
+            Err(error) => return not_connected(&error),
         };
-        let reached = reached(address, is_elsewhere, || stream.local_addr());
-        if reached != Outcome::Pass {
-            return reached;
+        if !is_connected {
+            match timeout(to_connect, connected(&stream)).await {
+                Err(_) => return Outcome::Fail(format!("connect: no answer for {to_connect:?}")),
+                Ok(Err(error)) => return not_connected(&error),
+                Ok(Ok(())) => {}
+            }
+            let reached = reached(address, is_elsewhere, || stream.local_addr());
+            if reached != Outcome::Pass {
+                return reached;
+            }
         }
-        match timeout(to_respond, self.exchange(stream, address, &spec.probe)).await {
+        match timeout(to_respond, self.exchange(stream, address, &spec.probe, sent)).await {
             Err(_) => Outcome::Fail(format!("connected, no response for {to_respond:?}")),
             Ok(Err(reason)) => Outcome::Fail(reason),
             Ok(Ok(())) => Outcome::Pass,
         }
     }
 
-    /// What is said on a connection.
-    async fn exchange(&self, stream: TcpStream, address: SocketAddr, probe: &Probe) -> Result<(), String> {
+    /// What is said on a connection after so many bytes of the request.
+    async fn exchange(&self, stream: TcpStream, address: SocketAddr, probe: &Probe, sent: usize) -> Result<(), String> {
         let (request, tls, verify, expected) = match probe {
             Probe::Tcp => return Ok(()),
-            Probe::Grpc { service } => return grpc::ask(stream, &address.to_string(), service).await,
+            // In boxes, so that the others are small.
+            Probe::Grpc { service } => return Box::pin(grpc::ask(stream, &address.to_string(), service)).await,
             Probe::Http { request, tls, verify, status, body } => {
-                (request.bytes(), *tls, *verify, Expected { status, body: body.as_deref() })
+                (request.bytes(), *tls, verify, Expected { status, body: body.as_deref() })
             }
         };
         if tls {
-            let connector = if verify { &self.verified } else { &self.any };
+            let connector = self.0.get(*verify).map_err(|error| format!("TLS: {error}"))?;
             let name = ServerName::IpAddress(address.ip().into());
-            let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS: {error}"))?;
-            ask(stream, &request, expected).await
+            let connecting = Box::pin(connector.connect(name, stream));
+            let stream = connecting.await.map_err(|error| format!("TLS: {error}"))?;
+            Box::pin(ask(stream, &request, expected)).await
         } else {
-            ask(stream, &request, expected).await
+            ask(stream, request.get(sent..).unwrap_or_default(), expected).await
         }
     }
 }
@@ -120,13 +150,15 @@ fn reached(address: SocketAddr, is_elsewhere: bool, own: impl FnOnce() -> io::Re
 }
 
 /// Waits until a connection that was begun is made.
-async fn connected(stream: std::net::TcpStream) -> io::Result<TcpStream> {
-    let stream = TcpStream::from_std(stream)?;
+async fn connected(stream: &TcpStream) -> io::Result<()> {
     stream.writable().await?;
-    match stream.take_error()? {
-        Some(error) => Err(error),
-        None => Ok(stream),
-    }
+    stream.take_error()?.map_or(Ok(()), Err)
+}
+
+/// How many bytes of the request the system takes without waiting. What is wrong with the connection is seen when more is sent or read.
+fn sent_at_once(mut stream: &std::net::TcpStream, probe: &Probe) -> usize {
+    let Probe::Http { request, tls: false, .. } = probe else { return 0 };
+    stream.write(&request.bytes()).unwrap_or(0)
 }
 
 /// Sends the request and reads until the response is judged.
@@ -177,7 +209,7 @@ mod tests {
     }
 
     fn checker() -> Checker {
-        Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap()
+        Checker::default()
     }
 
     /// A server that sends `response` to each connection once it has read a request, and closes.
@@ -310,7 +342,7 @@ mod tests {
         let (outcome, ()) = tokio::join!(async { checker().check(address, &verified).await }, serve());
         assert!(matches!(&outcome, Outcome::Fail(reason) if reason.starts_with("TLS: ")), "{outcome:?}");
         let of_server = Arc::new(tls::client_without_certificate(&certificate_file).unwrap());
-        let trusting = Checker::new(of_server).unwrap();
+        let trusting = Checker::new(of_server);
         let (outcome, ()) = tokio::join!(async { trusting.check(address, &verified).await }, serve());
         assert_eq!(outcome, Outcome::Pass);
     }

@@ -125,6 +125,9 @@ impl Results {
         };
         if self.samples.len() == RESULTS_MAX {
             self.samples.pop_front();
+        } else {
+            // No room for more than that.
+            self.samples.reserve_exact(RESULTS_MAX - self.samples.len());
         }
         self.samples.push_back(sample);
         let Some(next) = next else { return false };

@@ -1,6 +1,6 @@
 //! The verdicts of one process, and what they do to a container's fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::health::{BadCheck, FAILED};
 use model::unwell::{HEALTHCHECK_FAILS, REASON, WhyUnhealthy};
@@ -84,6 +84,14 @@ impl Verdicts {
         }
     }
 
+    /// The containers of which these say something else than others do.
+    pub fn differences<'a>(&'a self, others: &'a Self) -> BTreeSet<&'a Text> {
+        let mut all = different(&self.by_uuid, &others.by_uuid);
+        all.append(&mut different(&self.failed, &others.failed));
+        all.append(&mut different(&self.unwell, &others.unwell));
+        all
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.by_uuid.len()
@@ -152,6 +160,13 @@ impl Verdicts {
         let state = (HEALTH_STATE.into(), Value::text(state.word()));
         Ok(Some(fields.with([state].into_iter().chain(by_engine(FAILED).or_else(failed)).chain(why))))
     }
+}
+
+/// The keys that have not the same value in both.
+fn different<'a, T: PartialEq>(one: &'a BTreeMap<Text, T>, other: &'a BTreeMap<Text, T>) -> BTreeSet<&'a Text> {
+    let added = one.iter().filter(|(key, value)| other.get(*key) != Some(*value));
+    let removed = other.iter().filter(|(key, _)| !one.contains_key(*key));
+    added.chain(removed).map(|(key, _)| key).collect()
 }
 
 #[cfg(test)]

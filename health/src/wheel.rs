@@ -112,7 +112,8 @@ pub struct Wheel {
     /// The time since 1970 (UTC) at that moment, from which checkers on other hosts count too, so that they stay a third of an interval
     /// apart: most of them then notice a failure after the same time, whenever it happens.
     origin: Duration,
-    checks: HashMap<Text, Check>,
+    /// In boxes, since nearly half of a table is empty.
+    checks: HashMap<Text, Box<Check>>,
     due: BTreeSet<(Duration, Text)>,
     begun: u64,
 }
@@ -139,14 +140,14 @@ impl Wheel {
         let mut check = Check { target, results, since: now, penalty, due: now, is_running: false, rank, number };
         check.due = check.next_slot(self.origin, now);
         self.due.insert((check.due, uuid.clone()));
-        self.checks.insert(uuid, check);
+        self.checks.insert(uuid, Box::new(check));
     }
 
     /// From now on it is not checked.
     pub fn remove(&mut self, uuid: &Text) -> Option<Check> {
         let check = self.checks.remove(uuid)?;
         self.due.remove(&(check.due, uuid.clone()));
-        Some(check)
+        Some(*check)
     }
 
     /// Removes all but those for which `keeps` is true.
@@ -159,12 +160,12 @@ impl Wheel {
 
     /// The check of a container.
     pub fn get(&self, uuid: &str) -> Option<&Check> {
-        self.checks.get(uuid)
+        self.checks.get(uuid).map(Box::as_ref)
     }
 
     /// All checks, in no order.
     pub fn checks(&self) -> impl Iterator<Item = &Check> {
-        self.checks.values()
+        self.checks.values().map(Box::as_ref)
     }
 
     /// How many there are.

@@ -15,7 +15,7 @@ const WRONG_MAX: usize = 3;
 
 /// Makes the checks in the labels of containers; nothing where there are none.
 pub(super) async fn look(containers: &[ContainerInspectResponse]) -> Vec<Finding> {
-    let Ok(checker) = tls::client_of_nobody().and_then(|client| Checker::new(client.into())) else { return Vec::new() };
+    let checker = Checker::default();
     let (mut well, mut findings) = (0, Vec::new());
     for container in containers {
         let subject = || format!("health of {}", name(container));

@@ -1,12 +1,12 @@
 //! Verdicts as part of what all services read: over the document of this host, or over whole snapshots.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use health::Outputs;
 use health::verdicts::{Verdicts, Word};
 use live::{DocumentLayer, HostDocument, LayerTask};
 use model::checkers::{CHECKER, CHECKS, SUSPECT};
-use model::{Container, Defect, Entity as _, Map, Snapshot, Text, Value};
+use model::{Change, Container, Defect, Entity as _, Map, Snapshot, Text, Value, changes};
 use source::{Revision, Store, Watcher};
 
 /// Lays verdicts over the document of this host.
@@ -42,9 +42,13 @@ pub(super) fn lay_over_snapshots(
     verdicts: Arc<Store<Verdicts>>,
     to: Arc<Store<Snapshot>>,
 ) -> impl Future<Output = ()> + Send {
-    follow(from, verdicts, to, |snapshot, verdicts, before| {
-        let laid = snapshot_with(snapshot, verdicts).succeeding(before);
-        (*before != laid).then_some(laid)
+    let laying = Arc::new(Mutex::new(Laying::default()));
+    follow(from, verdicts, to, move |snapshot, verdicts, before| {
+        let mut laying = laying.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that panics begins from nothing the next time.
+        *laying = std::mem::take(&mut *laying).next(snapshot, verdicts);
+        let laid = &laying.laid;
+        (before != laid).then(|| laid.clone())
     })
 }
 
@@ -53,7 +57,7 @@ fn follow<T: Send + Sync + 'static>(
     from: Arc<Store<T>>,
     verdicts: Arc<Store<Verdicts>>,
     to: Arc<Store<T>>,
-    lay: impl Fn(&T, &Verdicts, &T) -> Option<T> + Clone + Send + Sync + 'static,
+    lay: impl Fn(&T, &Arc<Verdicts>, &T) -> Option<T> + Clone + Send + Sync + 'static,
 ) -> impl Future<Output = ()> + Send {
     // Registered by the call itself: a task that waits for the store to settle waits for this too.
     let (follower, mut watcher, mut changes) = (from.follower(), from.watch(), verdicts.watch());
@@ -121,17 +125,48 @@ fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: bool) -> Ho
     HostDocument { document: document.document.with(changes), defects, ..document.clone() }
 }
 
-/// A snapshot with the verdicts about its containers.
-fn snapshot_with(snapshot: &Snapshot, verdicts: &Verdicts) -> Snapshot {
-    let mut containers = snapshot.containers.clone();
-    for container in snapshot.containers.values() {
-        // A wrong check is in the log of the checks; the container counts as unchecked.
-        let Ok(Some(fields)) = verdicts.over(container.fields(), Word::ToBeginWith) else { continue };
-        if let Some(laid) = Container::new(fields, container.links().clone()).filter(|laid| *laid != **container) {
-            containers.insert(Arc::new(laid));
+/// A snapshot, the verdicts about its containers, and both in one. The next one costs what has changed.
+#[derive(Default)]
+struct Laying {
+    snapshot: Snapshot,
+    verdicts: Arc<Verdicts>,
+    laid: Snapshot,
+}
+
+impl Laying {
+    fn next(self, snapshot: &Snapshot, verdicts: &Arc<Verdicts>) -> Self {
+        let mut containers = self.laid.containers;
+        let mut lay = |container: &Arc<Container>| {
+            let laid = with_verdict(container, verdicts);
+            if containers.get(container.id()).is_none_or(|there| *there != laid) {
+                containers.insert(laid);
+            }
+        };
+        let mut gone = Vec::new();
+        for change in changes(&self.snapshot.containers, &snapshot.containers) {
+            match change {
+                Change::Added(new) | Change::Changed { new, .. } => lay(new),
+                Change::Removed(old) => gone.push(old.id().clone()),
+            }
         }
+        for uuid in verdicts.differences(&self.verdicts) {
+            if let Some(container) = snapshot.containers.get(uuid) {
+                lay(container);
+            }
+        }
+        for uuid in gone {
+            containers.remove(&uuid);
+        }
+        let laid = Snapshot { is_panic: containers.shares().is_cluster_panic(), containers, ..snapshot.clone() };
+        Self { snapshot: snapshot.clone(), verdicts: verdicts.clone(), laid }
     }
-    Snapshot { is_panic: containers.shares().is_cluster_panic(), containers, ..snapshot.clone() }
+}
+
+/// A container with the verdict about it. If its check is wrong, which is in the log of the checks, it counts as unchecked.
+fn with_verdict(container: &Arc<Container>, verdicts: &Verdicts) -> Arc<Container> {
+    let fields = verdicts.over(container.fields(), Word::ToBeginWith).ok().flatten();
+    let laid = fields.and_then(|fields| Container::new(fields, container.links().clone()));
+    laid.filter(|laid| *laid != **container).map_or_else(|| container.clone(), Arc::new)
 }
 
 #[cfg(test)]
@@ -194,6 +229,52 @@ mod tests {
             [word(false, true), word(true, true), word(true, false)],
             [Some("made".into()), Some("suspect".into()), None]
         );
+    }
+
+    #[test]
+    fn what_changes_is_laid_as_all_of_it_would_be() {
+        use HealthState::{Healthy, Unhealthy};
+        let container = |uuid: &str, more: &str| {
+            let fields = map(&format!(r#"{{"uuid": "{uuid}", "health_check": {{"port": 80}}{more}}}"#));
+            Arc::new(Container::new(fields, Map::default()).unwrap())
+        };
+        let of = |containers: &[Arc<Container>]| {
+            let mut snapshot = Snapshot::default();
+            containers.iter().for_each(|one| snapshot.containers.insert(one.clone()));
+            snapshot
+        };
+        let said = |states: &[(&str, HealthState)]| {
+            let mut verdicts = Verdicts::default();
+            let states = states.iter().copied();
+            states.for_each(|(uuid, state)| verdicts.insert(uuid.into(), Verdict { state, start_count: 0 }));
+            Arc::new(verdicts)
+        };
+        let [a, b, c] = ["a", "b", "c"].map(|uuid| container(uuid, ""));
+        let unchecked = Arc::new(Container::new(map(r#"{"uuid": "b"}"#), Map::default()).unwrap());
+        let wrong = container("c", r#", "labels": {"io.berth.health.port": "x"}"#);
+        let started = container("a", r#", "start_count": 1"#);
+        let steps = [
+            (of(&[a.clone(), b.clone()]), said(&[])),
+            (of(&[a.clone(), b.clone()]), said(&[("a", Healthy)])),
+            (of(&[a.clone(), b.clone(), c.clone()]), said(&[("a", Healthy), ("b", Unhealthy)])),
+            (of(&[a.clone(), unchecked, c]), said(&[("a", Healthy), ("b", Unhealthy), ("c", Healthy)])),
+            (of(&[a, wrong]), said(&[("a", Unhealthy)])),
+            (of(&[started, b]), said(&[("a", Healthy), ("b", Healthy)])),
+            (of(&[]), said(&[("a", Healthy)])),
+        ];
+        let mut laying = Laying::default();
+        for (at, (snapshot, verdicts)) in steps.iter().enumerate() {
+            let before = laying.laid.clone();
+            laying = laying.next(snapshot, verdicts);
+            let anew = Laying::default().next(snapshot, verdicts).laid;
+            assert!(laying.laid == anew && laying.laid.containers.len() == snapshot.containers.len(), "step {at}");
+            assert!(at == 0 || laying.laid != before, "step {at}");
+            // What is as before is shared.
+            let same = laying.laid.containers.values().filter(|own| before.containers.get(own.id()) == Some(*own));
+            let same: Vec<_> = same.collect();
+            assert!(same.iter().all(|own| Arc::ptr_eq(own, &before.containers[own.id()])), "step {at}");
+            assert!(at != 1 || same.len() == 1, "step {at}");
+        }
     }
 
     #[tokio::test]

@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn containers_of_one_host_cost_a_bounded_number_of_checks() {
         for (check, expected) in [("", 1000), (r#", "interval": 100"#, 200), (r#", "interval": 3600000"#, 1000)] {
-            let checker = crate::check::Checker::new(Arc::new(tls::client_of_nobody().unwrap())).unwrap();
+            let checker = crate::check::Checker::default();
             let metrics = crate::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
             let snapshots = Arc::new(source::Store::new(Snapshot::default()));
             let verdicts = Arc::new(source::Store::new(crate::verdicts::Verdicts::default()));

@@ -107,11 +107,9 @@ where
 /// On Linux the packet that ends the handshake waits for the first data. So it is not sent at all if there are none, and the
 /// application does not see the connection.
 pub fn probe(address: SocketAddr) -> io::Result<StdStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    system::delay_end_of_handshake(&socket)?;
+    let socket = system::probing_socket(Domain::for_address(address))?;
     // Without TIME_WAIT, which would hold a port of this host for minutes after each connection.
     socket.set_linger(Some(Duration::ZERO))?;
-    socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
         Err(error) if !system::is_connecting(&error) => Err(error),
         _ => Ok(socket.into()),

@@ -1,7 +1,11 @@
 //! How long to wait before trying again: doubling, bounded, with jitter, so that clients that lost one peer do not
 //! return together.
 
+use std::cell::RefCell;
 use std::time::Duration;
+
+/// Random bytes that are asked for at once: a thousand checks a second need a few calls.
+const SPARE_BYTES: usize = 256;
 
 /// Waiting times between tries.
 #[derive(Debug)]
@@ -40,10 +44,20 @@ impl Backoff {
 
 /// About this time, up to a tenth less or more, so that processes that do the same do not do it together.
 pub fn jittered(time: Duration) -> Duration {
-    let mut random = [u8::MAX / 2];
-    // Without randomness it is about the middle.
-    let _ = getrandom::fill(&mut random);
-    time * 9 / 10 + time / 5 * u32::from(random[0]) / u32::from(u8::MAX)
+    time * 9 / 10 + time / 5 * u32::from(random()) / u32::from(u8::MAX)
+}
+
+/// A random number of the system, which is asked for many at once.
+fn random() -> u8 {
+    thread_local! { static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) } }
+    SPARE.with_borrow_mut(|spare| {
+        if spare.is_empty() {
+            spare.resize(SPARE_BYTES, u8::MAX / 2);
+            // Without randomness they are about the middle.
+            let _ = getrandom::fill(spare);
+        }
+        spare.pop().unwrap_or(u8::MAX / 2)
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use socket2::{SockAddr, SockRef, Socket};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::{Owner, Transport};
 
@@ -70,9 +70,12 @@ pub(super) fn defer_accept(listener: &Socket) -> io::Result<()> {
     set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_SECONDS)
 }
 
-/// The kernel takes a connection whose acknowledgements are not urgent for one that sends something soon.
-pub(super) fn delay_end_of_handshake(socket: &Socket) -> io::Result<()> {
-    socket.set_tcp_quickack(false)
+/// A socket that does not block and whose connection sends the end of its handshake with the first data: the kernel takes one whose
+/// acknowledgements are not urgent for one that sends something soon.
+pub(super) fn probing_socket(domain: Domain) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_tcp_quickack(false)?;
+    Ok(socket)
 }
 
 /// Whether a connection is on its way, as one that is not waited for mostly is.

@@ -8,7 +8,7 @@ use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle,
 use std::path::PathBuf;
 use std::ptr;
 
-use socket2::{SockAddr, Socket};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use windows_sys::Win32::Foundation::{
     ERROR_INSUFFICIENT_BUFFER, ERROR_MORE_DATA, ERROR_NETNAME_DELETED, ERROR_NO_SYSTEM_RESOURCES,
     ERROR_NOT_ENOUGH_MEMORY, ERROR_PORT_UNREACHABLE, ERROR_TOO_MANY_OPEN_FILES, NO_ERROR, WIN32_ERROR,
@@ -131,9 +131,11 @@ pub(super) fn defer_accept(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
-pub(super) fn delay_end_of_handshake(_: &Socket) -> io::Result<()> {
-    Ok(())
+/// A socket that does not block.
+pub(super) fn probing_socket(domain: Domain) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 /// Whether a connection is on its way, as one that is not waited for is.
