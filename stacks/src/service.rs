@@ -194,7 +194,7 @@ pub struct Rollout {
     /// When a person asked once more for what had failed, since 1970.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub asked: Duration,
-    /// The hosts, by uuid, with the volumes of units that were removed, by the unit's index.
+    /// The hosts, by uuid, on which units with volumes have run, by the unit's index.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub homes: BTreeMap<Text, Text>,
 }

@@ -1,7 +1,7 @@
 //! Templates of catalog files: Go's text/template, as much of it as files of catalogs use.
 //!
 //! A template is text with actions in `{{ }}`. Answers are texts, under `.Values`; one that no question asks for is empty, and
-//! the rendering says so. What is not of this language is an error with its line, never text that stays as it is.
+//! the rendering says so. Files are read for variables afterwards, so a `$` that an action prints is written `$$`. What is not of this language is an error with its line, never text that stays as it is.
 
 mod lex;
 mod parse;
@@ -130,6 +130,7 @@ mod tests {
             ("p: {{ .Values.port }}", "p: 80"),
             ("p: {{.Values.port}}-{{ .Values.yes }}", "p: 80-true"),
             ("{{ $.Values.port }}", "80"),
+            ("{{ \"pa$word\" }} $word", "pa$$word $word"),
             ("{{ \"a\\n\\\"b\\\"\\u00e9\\x41\" }}", "a\n\"b\"\u{e9}A"),
             ("{{ `a\\n` }}", "a\\n"),
             ("{{ 5 }}{{ -1.5 }}{{ true }}{{ false }}", "5-1.5truefalse"),

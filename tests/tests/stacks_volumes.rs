@@ -124,11 +124,16 @@ fn a_unit_is_where_its_volume_is(world: &mut Stacked) {
     let (id, _) = runs(world);
     world.hosts.engines[host].docker(&["kill", &id]);
     eventually("another one has its data", LIMIT, || (runs(world).1 == Some(2)).then_some(()));
+    let (id, _) = runs(world);
+    world.hosts.engines[host].docker(&["rm", "--force", &id]);
+    eventually("what comes after one that a person has removed, too", LIMIT, || {
+        (runs(world).1 == Some(3)).then_some(())
+    });
     world.ends(0, &["scale", "base/base=0"]);
     eventually("it is removed", LIMIT, || (world.running("base") == 0).then_some(()));
     world.restart_scheduler();
     world.ends(0, &["scale", "base/base=1"]);
-    eventually("the next one has its data", LIMIT, || (runs(world).1 == Some(3)).then_some(()));
+    eventually("the next one has its data", LIMIT, || (runs(world).1 == Some(4)).then_some(()));
 
     // Where its volume is it finds no room for what it becomes: nothing stops for that.
     let host_name = format!("host-{}", host + 1);
@@ -141,7 +146,13 @@ fn a_unit_is_where_its_volume_is(world: &mut Stacked) {
     assert_eq!(runs(world), before);
     world.ends(0, &["rm", "--time", "0", "has-port"]);
     world.ends(0, &["up", &other]);
-    eventually("it is replaced where its data are", LIMIT, || (runs(world).1 == Some(4)).then_some(()));
+    eventually("it is replaced where its data are", LIMIT, || (runs(world).1 == Some(5)).then_some(()));
+    // Without the volume it may be anywhere; with it, it is there again.
+    let without = BASE.replace("    volumes: ['base:/data']\n", "").replace("echo run >> /data/runs; ", "");
+    let without = world.file("base.yml", &without);
+    world.ends(0, &["up", &without]);
+    world.ends(0, &["rollback", "base"]);
+    eventually("it is back where its data are", LIMIT, || (runs(world).1 == Some(6)).then_some(()));
     assert_eq!(world.volumes().iter().filter(|(_, name)| name.starts_with("base-")).count(), 1);
     world.ends(0, &["down", "base", "--volumes"]);
     for name in ["busy-1", "busy-2", "busy-3"] {

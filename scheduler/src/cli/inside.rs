@@ -25,7 +25,7 @@ pub struct Logs {
     /// What to show: STACK/SERVICE[/INDEX][/SIDEKICK], a placement or a container
     #[arg(value_name = "SERVICE")]
     of: String,
-    /// Go on with what is written from now on, until Ctrl-C
+    /// Go on with what is written from now on, until each container ends, or Ctrl-C
     #[arg(short, long)]
     follow: bool,
     /// Only the last lines of each container

@@ -48,6 +48,9 @@ pub(crate) struct StackRevision {
     pub(crate) services: Vec<Service>,
     /// What has come of it, in words; empty while that is open.
     pub(crate) outcome: Text,
+    /// The answers that it was made with, as those of the stack; earlier releases did not note them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answers: Option<BTreeMap<Text, Text>>,
 }
 
 /// Which unit of a stack a placement is. Only the scheduler says so, and no label.
@@ -79,6 +82,14 @@ impl StackRecord {
     pub(crate) fn undone(&self) -> Option<&Text> {
         let outcome = &self.history.last().filter(|_| self.stack.removing)?.outcome;
         outcome.starts_with(UNDONE).then_some(outcome)
+    }
+
+    /// The same stack, of these answers.
+    pub(crate) fn answered(mut self, answers: BTreeMap<Text, Text>) -> Self {
+        if let Some(last) = self.history.last_mut() {
+            last.answers = Some(answers.clone());
+        }
+        Self { answers, ..self }
     }
 
     /// Adds a revision, and forgets the oldest ones as far as they are too many or too large.
@@ -120,7 +131,7 @@ mod tests {
             let request = serde_json::json!({ "service": "web", "image": "i".repeat(bytes) });
             let service = Service::parse(&serde_json::from_value(request).unwrap()).unwrap();
             let (subject, outcome) = (Subject::default(), Text::default());
-            StackRevision { revision: number, made: 0, subject, services: vec![service], outcome }
+            StackRevision { revision: number, made: 0, subject, services: vec![service], outcome, answers: None }
         };
         let kept = |bytes: usize| {
             let mut record = StackRecord { stack: Stack::default(), history: Vec::new(), answers: BTreeMap::new() };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::Text;
-use stacks::{Rollout, Service, Stack, State, Step, Unit, World, unit_id};
+use stacks::{Rollout, Service, Stack, State, Unit, World, unit_id};
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::book::Book;
@@ -344,36 +344,35 @@ pub(super) fn place_of(
         return None;
     }
     let own = || world.units.iter().filter(|unit| unit.service == service.name && unit.index == *index);
-    let is_there = |unit: &&Unit| !matches!(unit.state, State::Failed(_) | State::Evicted | State::Returned);
-    let before = own().find(|unit| is_there(unit) && !unit.host.is_empty() && unit.digest != service.digest);
-    before.map(|unit| unit.host.clone()).or_else(|| {
-        let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == service.name)?;
-        let home = rollout.homes.get(index)?;
+    let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == service.name);
+    let home = rollout.and_then(|rollout| rollout.homes.get(index)).filter(|home| {
         // Somebody decided that it goes on without what is on a dead host.
-        let is_given_up =
-            own().any(|unit| unit.host == *home && matches!(unit.state, State::Evicted | State::Returned));
-        (!is_given_up).then(|| home.clone())
+        !own().any(|unit| unit.host == **home && matches!(unit.state, State::Evicted | State::Returned))
+    });
+    home.cloned().or_else(|| {
+        // One that has not run yet may have its volume all the same.
+        let is_there = |unit: &&Unit| !matches!(unit.state, State::Failed(_) | State::Evicted | State::Returned);
+        let before = own().find(|unit| is_there(unit) && !unit.host.is_empty() && unit.digest != service.digest);
+        before.map(|unit| unit.host.clone())
     })
 }
 
-/// The homes that become unknown with the units that these steps remove, by service and index; as many as are kept.
-pub(super) fn homes_of(stack: &Stack, world: &World, steps: &[Step]) -> Vec<(Text, Text, Text)> {
-    if stack.removing {
-        return Vec::new();
+/// The homes of units with volumes that are not noted yet, by service and index; as many as are kept.
+pub(super) fn homes_of(stack: &Stack, world: &World) -> Vec<(Text, Text, Text)> {
+    let mut noted = Vec::new();
+    let pinned = stack.services.iter().filter(|rollout| is_pinned(&rollout.wanted) && !rollout.wanted.global);
+    for Rollout { wanted, homes, .. } in pinned.filter(|_| !stack.removing) {
+        let own = world.units.iter().filter(|unit| unit.service == wanted.name && unit.digest == wanted.digest);
+        let mut room = HOMES_MAX.saturating_sub(homes.len());
+        for unit in own.filter(|unit| has_home(unit) && homes.get(&unit.index) != Some(&unit.host)) {
+            if !homes.contains_key(&unit.index) {
+                let Some(left) = room.checked_sub(1) else { continue };
+                room = left;
+            }
+            noted.push((unit.service.clone(), unit.index.clone(), unit.host.clone()));
+        }
     }
-    let removed = steps.iter().filter_map(|step| match step {
-        Step::Remove { id } => world.units.iter().find(|unit| unit.id == *id && has_home(unit)),
-        _ => None,
-    });
-    let noted = removed.filter(|unit| {
-        let rollout = stack.services.iter().find(|rollout| rollout.wanted.name == unit.service);
-        rollout.is_some_and(|Rollout { wanted, homes, .. }| {
-            let has_room = homes.len() < HOMES_MAX || homes.contains_key(&unit.index);
-            let is_known = homes.get(&unit.index) == Some(&unit.host);
-            is_pinned(wanted) && !wanted.global && !is_known && has_room
-        })
-    });
-    noted.map(|unit| (unit.service.clone(), unit.index.clone(), unit.host.clone())).collect()
+    noted
 }
 
 /// Whether a unit has run on its host, so that there is something in its volume there.

@@ -249,7 +249,7 @@ impl Starter {
             }
             return None;
         }
-        let homes = homes_of(stack, &world, &plan.steps);
+        let homes = homes_of(stack, &world);
         if let Err(why) = self.placer().note_homes(name, homes, self.clock()).await {
             warn!(stack = %name, %why, "where volumes are is not stored");
             return Some(HALTED);

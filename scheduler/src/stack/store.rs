@@ -79,7 +79,7 @@ impl Placer {
             let rules = (wish.prune, wish.atomic);
             let record = self.revised(before, (name, wish.services_for(before)), rules, subject, clock.now())?;
             let answers = wish.answers.clone().unwrap_or_else(|| record.answers.clone());
-            Ok(StackRecord { answers, ..record })
+            Ok(record.answered(answers))
         })
         .await
     }
@@ -147,7 +147,9 @@ impl Placer {
                 }
             })?;
             let (services, rules) = (found.services.clone(), (true, before.stack.atomic));
-            self.revised(Some(before), (name, services), rules, subject, clock.now())
+            let answers = found.answers.clone().unwrap_or_else(|| before.answers.clone());
+            let record = self.revised(Some(before), (name, services), rules, subject, clock.now())?;
+            Ok(record.answered(answers))
         })
         .await
     }
@@ -258,7 +260,7 @@ impl Placer {
         Ok(())
     }
 
-    /// Stores where volumes are of units that are about to be removed, by service and index.
+    /// Stores where units with volumes have run, by service and index.
     ///
     /// # Errors
     ///
@@ -389,6 +391,7 @@ pub(crate) fn changed(
             subject: subject.clone(),
             services,
             outcome: Text::default(),
+            answers: Some(answers.clone()),
         };
         let mut record = StackRecord { stack, history, answers };
         record.add(revision);
@@ -472,6 +475,8 @@ fn note_outcome(record: &mut StackRecord) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1);
@@ -522,6 +527,17 @@ mod tests {
         let third = next(Some(&second), &[("web", "1")], false);
         assert_eq!((third.stack.revision, outcome(&third)), (3, DONE));
         assert_eq!(third.stack.services[0].stage, Stage::Steady);
+    }
+
+    #[test]
+    fn a_revision_has_the_answers_that_it_was_made_with() {
+        let answers = |port: &str| BTreeMap::from([(Text::from("port"), Text::from(port))]);
+        let first = next(None, &[("web", "1")], false).answered(answers("80"));
+        let second = next(Some(&first), &[("web", "2")], false).answered(answers("81"));
+        // An update of which nobody says answers has those of before.
+        let third = next(Some(&second), &[("web", "3")], false);
+        let noted: Vec<_> = third.history.iter().map(|revision| revision.answers.clone().unwrap()).collect();
+        assert_eq!((noted, third.answers), (vec![answers("80"), answers("81"), answers("81")], answers("81")));
     }
 
     #[test]

@@ -146,6 +146,14 @@ fn named(id: &str, record: &Record, name: &str) -> Option<Named> {
     Some(Named::One(at + 1))
 }
 
+/// Whether `STACK/SERVICE/INDEX` names this unit, or a sidekick of it.
+fn is_of_unit(record: &Record, name: &str) -> bool {
+    let Some(unit) = &record.unit else { return false };
+    let parts = [&*unit.stack, "/", &*unit.service, "/", &*unit.index];
+    let behind = parts.iter().try_fold(name, |rest, part| rest.strip_prefix(part));
+    behind.is_some_and(|behind| behind.is_empty() || behind.starts_with('/'))
+}
+
 impl Starter {
     /// The containers of what is named: a placement by its id, a service as `STACK/SERVICE`, its unit as `STACK/SERVICE/INDEX`, a
     /// sidekick of either with its name behind that, or a container by its name.
@@ -156,8 +164,10 @@ impl Starter {
     pub(crate) fn targets(&self, name: &str) -> Result<Vec<Target>, Refusal> {
         let (placed, called) = self.placer.with_any(self.clock.now(), |book| {
             let (mut placed, mut called) = (Vec::new(), Vec::new());
+            let is_unit = book.records().any(|(_, record)| is_of_unit(record, name));
             for (id, record) in book.records().filter(|(_, record)| record.is_placement()) {
-                let named = named(id, record, name);
+                // Other units may have a sidekick that is called like the index.
+                let named = named(id, record, name).filter(|_| !is_unit || is_of_unit(record, name));
                 for (unit, replica) in record.replicas.iter().enumerate().filter(|(_, replica)| replica.stands()) {
                     for (at, held) in replica.members.iter().enumerate() {
                         let Some(container) = held.container.clone() else { continue };
@@ -412,6 +422,11 @@ mod tests {
         ] {
             assert_eq!(named("p1", &plain, name), in_plain, "{name}");
             assert_eq!(named("p1", &of_stack, name), in_unit, "{name}");
+        }
+        for (name, expected) in
+            [("shop/web/2", true), ("shop/web/2/log", true), ("shop/web/21", false), ("shop/web", false)]
+        {
+            assert_eq!((is_of_unit(&of_stack, name), is_of_unit(&plain, name)), (expected, false), "{name}");
         }
     }
 

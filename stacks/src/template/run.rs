@@ -95,7 +95,8 @@ impl<'a> Run<'a> {
             }
             Node::Print(pipeline) => {
                 let value = self.pipeline(pipeline, dot)?;
-                let text = shown(&value, pipeline.line)?;
+                // Answers are texts: what looks like a variable in one is none of the file.
+                let text = shown(&value, pipeline.line)?.replace('$', "$$");
                 self.push(&text, pipeline.line, false)
             }
             Node::Set { name, declares, value: pipeline } => {

@@ -6,7 +6,7 @@ use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::thousandths;
 use crate::cli::compose::section::{Draft, Section};
 use crate::cli::compose::service::{integer, said, truth};
-use crate::cli::compose::volumes::{in_memory, volume_driver};
+use crate::cli::compose::volumes::{in_memory, volume_driver, without_driver};
 use crate::place::invalid::Invalid;
 use crate::place::request::engine;
 
@@ -102,6 +102,11 @@ impl Compose<'_> {
             settings.push(("logging".into(), Map::new(driver.into_iter().chain(options).collect()).into()));
         }
         if let Some(driver) = volume_driver(service, &self.volumes.drivers)? {
+            let own = service.text("volume_driver")?.unwrap_or_default();
+            for at in if own == driver { Vec::new() } else { without_driver(service, &self.volumes)? } {
+                let text = format!("made by {driver} too: an engine takes one driver for all volumes of a container");
+                self.warn(service.at(&format!("volumes[{at}]")), &text);
+            }
             settings.retain(|(name, _)| &**name != "volume_driver");
             settings.push(("volume_driver".into(), Value::Text(driver)));
         }

@@ -245,3 +245,19 @@ pub(super) fn volume_driver(service: &Section<'_>, drivers: &[(Text, Text)]) -> 
     }
     Ok(found)
 }
+
+/// The volumes with names of a service that its driver makes too, although the file gives them none: their places in the list.
+pub(super) fn without_driver(service: &Section<'_>, described: &Described) -> Result<Vec<usize>, Invalid> {
+    let volumes = volumes(service)?;
+    let is_made_here = |name: &str| {
+        let real = described.names.iter().find(|(own, _)| **own == *name).map_or(name, |(_, real)| real);
+        described.drivers.iter().all(|(own, _)| **own != *name) && described.external.iter().all(|own| **own != *real)
+    };
+    let named = volumes
+        .as_list()
+        .unwrap_or_default()
+        .iter()
+        .enumerate()
+        .filter(|(_, volume)| volume.as_str().and_then(named_volume).is_some_and(is_made_here));
+    Ok(named.map(|(at, _)| at).collect())
+}
