@@ -22,7 +22,7 @@ use crate::target::Target;
 /// Bytes that are read at once; a response to a check is mostly shorter.
 const READ: usize = 2048;
 
-/// Makes checks.
+/// Makes checks. The default one has no authorities: what a check wants verified fails.
 #[derive(Clone, Default)]
 pub struct Checker(Arc<Connectors>);
 

@@ -38,7 +38,7 @@ const RUNNING_MAX: usize = 1024;
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
 const PUBLICATION_GAP_CLUSTER: Duration = Duration::from_millis(50);
 
-/// Checks that are due so soon after each other begin together: to wake for each of them would cost more than half as much as it.
+/// Checks that are due so soon after each other begin together: to wake for each one alone costs a good part of what it costs itself.
 const TOGETHER: Duration = Duration::from_millis(5);
 
 /// The part of the readiness that this speaks for.
@@ -295,8 +295,8 @@ impl Health {
 
 /// When what is due then begins.
 fn together(due: Duration) -> Duration {
-    let over = due.as_nanos() % TOGETHER.as_nanos();
-    due + u64::try_from(over).map_or(Duration::ZERO, |over| TOGETHER - Duration::from_nanos(over))
+    let turn = TOGETHER.as_nanos();
+    due + Duration::from_nanos(u64::try_from((turn - due.as_nanos() % turn) % turn).unwrap_or_default())
 }
 
 async fn changed(watcher: &mut Option<Watcher>) {

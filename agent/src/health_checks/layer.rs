@@ -240,13 +240,16 @@ mod tests {
         };
         let of = |containers: &[Arc<Container>]| {
             let mut snapshot = Snapshot::default();
-            containers.iter().for_each(|one| snapshot.containers.insert(one.clone()));
+            for container in containers {
+                snapshot.containers.insert(container.clone());
+            }
             snapshot
         };
         let said = |states: &[(&str, HealthState)]| {
             let mut verdicts = Verdicts::default();
-            let states = states.iter().copied();
-            states.for_each(|(uuid, state)| verdicts.insert(uuid.into(), Verdict { state, start_count: 0 }));
+            for (uuid, state) in states {
+                verdicts.insert((*uuid).into(), Verdict { state: *state, start_count: 0 });
+            }
             Arc::new(verdicts)
         };
         let [a, b, c] = ["a", "b", "c"].map(|uuid| container(uuid, ""));

@@ -113,9 +113,9 @@ impl Starter {
         }
         let inventory = self.placer().inventory();
         let places = self.rehearse_service(stack, service, subject, (world, false)).places;
-        let at_home =
+        let mut at_home =
             places.into_iter().filter(|(index, _)| place_of(stack, service, index, world, &inventory).is_some());
-        at_home.filter_map(|(_, answer)| answer.error).next()
+        at_home.find_map(|(_, answer)| answer.error)
     }
 
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
@@ -364,7 +364,10 @@ pub(super) fn homes_of(stack: &Stack, world: &World) -> Vec<(Text, Text, Text)> 
     for Rollout { wanted, homes, .. } in pinned.filter(|_| !stack.removing) {
         let own = world.units.iter().filter(|unit| unit.service == wanted.name && unit.digest == wanted.digest);
         let mut room = HOMES_MAX.saturating_sub(homes.len());
-        for unit in own.filter(|unit| has_home(unit) && homes.get(&unit.index) != Some(&unit.host)) {
+        let own: Vec<&Unit> = own.filter(|unit| has_home(unit)).collect();
+        let is_at_home = |unit: &&Unit| homes.get(&unit.index) == Some(&unit.host);
+        let at_home: BTreeSet<&Text> = own.iter().copied().filter(is_at_home).map(|unit| &unit.index).collect();
+        for unit in own.into_iter().filter(|unit| !at_home.contains(&unit.index)) {
             if !homes.contains_key(&unit.index) {
                 let Some(left) = room.checked_sub(1) else { continue };
                 room = left;
