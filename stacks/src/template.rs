@@ -1,7 +1,8 @@
 //! Templates of catalog files: Go's text/template, as much of it as files of catalogs use.
 //!
 //! A template is text with actions in `{{ }}`. Answers are texts, under `.Values`; one that no question asks for is empty, and
-//! the rendering says so. Files are read for variables afterwards, so a `$` that an action prints is written `$$`. What is not of this language is an error with its line, never text that stays as it is.
+//! the rendering says so. Variables are replaced in the result afterwards, so a `$` that an action prints is written `$$`. What is not
+//! of this language is an error with its line, never text that stays as it is.
 
 mod lex;
 mod parse;

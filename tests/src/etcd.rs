@@ -33,8 +33,8 @@ const ROOM: u64 = 4 << 30;
 
 /// A folder for the data of etcd, in memory if there is room.
 ///
-/// Etcd waits for the disk before it answers. When builds and engines keep a disk busy, that takes longer than the 2 s for which
-/// anybody waits for etcd, and what is tested is whether somebody is told so.
+/// Etcd waits for the disk before it answers. While builds and engines write to the same disk, that can take longer than the 2 s after
+/// which clients of etcd give up, and a test then fails with their error.
 pub(crate) fn folder() -> TempDir {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("berth-etcd-");

@@ -269,8 +269,11 @@ mod tests {
         for (at, (snapshot, verdicts)) in steps.iter().enumerate() {
             let before = laying.laid.clone();
             laying = laying.next(snapshot, verdicts);
-            let anew = Laying::default().next(snapshot, verdicts).laid;
-            assert!(laying.laid == anew && laying.laid.containers.len() == snapshot.containers.len(), "step {at}");
+            let from_nothing = Laying::default().next(snapshot, verdicts).laid;
+            assert!(
+                laying.laid == from_nothing && laying.laid.containers.len() == snapshot.containers.len(),
+                "step {at}"
+            );
             assert!(at == 0 || laying.laid != before, "step {at}");
             // What is as before is shared.
             let same = laying.laid.containers.values().filter(|own| before.containers.get(own.id()) == Some(*own));

@@ -399,7 +399,7 @@ impl Starter {
                 (is_busy, retry.filter(|at| *at > world.now), memory.brought.clone(), doubted)
             });
             if let Some(at) = not_before {
-                wake = Some(wake.map_or(at, |known| known.min(at)));
+                wake = wake.into_iter().chain([at]).min();
                 continue;
             }
             if is_busy || rollout.is_some_and(|rollout| !self.has_images(stack, rollout, world, subject, stop)) {
@@ -409,7 +409,7 @@ impl Starter {
             let decided = doubted.map(|since| since.saturating_add(HOPELESS_AFTER)).filter(|at| *at > world.now);
             if serves && let Some(at) = decided {
                 // Nothing stops for what may find no host.
-                wake = Some(wake.map_or(at, |known| known.min(at)));
+                wake = wake.into_iter().chain([at]).min();
                 continue;
             }
             match (step, rollout) {

@@ -534,7 +534,7 @@ mod tests {
         let answers = |port: &str| BTreeMap::from([(Text::from("port"), Text::from(port))]);
         let first = next(None, &[("web", "1")], false).answered(answers("80"));
         let second = next(Some(&first), &[("web", "2")], false).answered(answers("81"));
-        // An update of which nobody says answers has those of before.
+        // An update without answers has those of the revision before.
         let third = next(Some(&second), &[("web", "3")], false);
         let noted: Vec<_> = third.history.iter().map(|revision| revision.answers.clone().unwrap()).collect();
         assert_eq!((noted, third.answers), (vec![answers("80"), answers("81"), answers("81")], answers("81")));
