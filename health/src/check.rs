@@ -88,7 +88,7 @@ impl Checker {
             Err(error) => return not_connected(&error),
         };
         // A container of this machine has mostly answered by now, and nothing has to be waited for.
-        let is_connected = begun.peer_addr().is_ok();
+        let is_connected = socket::is_connected(&begun);
         if is_connected {
             let reached = reached(address, is_elsewhere, || begun.local_addr());
             if reached != Outcome::Pass || spec.probe == Probe::Tcp {
@@ -197,6 +197,7 @@ fn not_connected(error: &io::Error) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::future::join_all;
     use std::net::Ipv4Addr;
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
@@ -242,7 +243,12 @@ mod tests {
         let address = listener.local_addr().unwrap();
         assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Pass);
         drop(listener);
-        assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Fail("connect: refused".into()));
+        // Each time, also when many ask at once.
+        for _ in 0..100 {
+            let (checker, spec) = (checker(), spec(&[]));
+            let outcomes = join_all((0..10).map(|_| checker.check(address, &spec))).await;
+            assert_eq!(outcomes, vec![Outcome::Fail("connect: refused".into()); 10]);
+        }
     }
 
     #[tokio::test]

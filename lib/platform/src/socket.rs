@@ -101,8 +101,8 @@ where
 
 /// Begins a connection that only shows whether a server answers at `address`; it is reset when it is closed.
 ///
-/// Does not wait. Where the server answers at once, as most of this machine do, it is connected already: then its
-/// [`peer_addr`](StdStream::peer_addr) is known. Otherwise it is once it can be written to, or it has an error then.
+/// Does not wait. Where the server answers at once, as most of this machine do, it [`is_connected`] already. Otherwise it is once it
+/// can be written to, or it has an error then.
 ///
 /// On Linux the packet that ends the handshake waits for the first data. So it is not sent at all if there are none, and the
 /// application does not see the connection.
@@ -114,6 +114,11 @@ pub fn probe(address: SocketAddr) -> io::Result<StdStream> {
         Err(error) if !system::is_connecting(&error) => Err(error),
         _ => Ok(socket.into()),
     }
+}
+
+/// Whether a [`probe`] is known to be connected although nothing was waited for; never on Windows.
+pub fn is_connected(probe: &StdStream) -> bool {
+    system::is_connected(probe)
 }
 
 /// The id that an engine has given to the container whose process has the other end of a connection within this machine;

@@ -83,6 +83,11 @@ pub(super) fn is_connecting(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINPROGRESS)
 }
 
+/// The kernel knows no other end of a connection that is on its way or was refused.
+pub(super) fn is_connected(probe: &TcpStream) -> bool {
+    probe.peer_addr().is_ok()
+}
+
 /// Lets receives return the address that a datagram was sent to.
 pub(super) fn report_local_address(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, option) = match address {

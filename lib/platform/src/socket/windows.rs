@@ -143,6 +143,11 @@ pub(super) fn is_connecting(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
+/// A connection takes longer than a call there. Under Wine one that was refused has another end too, so that is no sign.
+pub(super) fn is_connected(_: &TcpStream) -> bool {
+    false
+}
+
 /// Only `WSARecvMsg` would return it.
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with unix.rs")]
 pub(super) fn report_local_address(_: &Socket, _: SocketAddr) -> io::Result<()> {
