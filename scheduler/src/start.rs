@@ -24,6 +24,7 @@ mod keep_unit;
 mod late;
 mod leased;
 pub(crate) mod log_end;
+pub(crate) mod logs;
 mod look;
 pub(crate) mod platforms;
 #[cfg(test)]

@@ -179,6 +179,23 @@ fn a_sidekick_is_reached_by_its_name(world: &mut World) {
     }
 }
 
+/// A log that is followed goes on when a container is started again, and with one that is new.
+fn logs_go_on_after_a_restart(world: &mut World) {
+    let address = world.scheduler.address().to_string();
+    let following = world.hosts.client_of_scheduler(0, &address, &["logs", "shop/web", "--follow"]).start();
+    let hellos = |name: &str| {
+        let printed = following.printed();
+        printed.lines().filter(|line| line.starts_with(name) && line.contains("| hello from")).count()
+    };
+    let restarted = world.names("web/1").remove(0);
+    let before = eventually("what was written before", LIMIT, || Some(hellos(&restarted)).filter(|count| *count > 0));
+    world.told(&["restart", "shop/web/1"]);
+    eventually("its next start", LIMIT, || (hellos(&restarted) > before).then_some(()));
+    world.told(&["scale", "shop/web=4"]);
+    let new = world.names("web/4").remove(0);
+    eventually("one more unit", LIMIT, || (hellos(&new) == 1).then_some(()));
+}
+
 /// Old images go, those that a container has do not.
 fn images_are_pruned(world: &mut World) {
     for engine in &world.hosts.engines[..2] {
@@ -292,6 +309,7 @@ fn logs_and_commands_are_of_containers_on_all_hosts() {
     assert_eq!(world.inspected("alone").1["State"]["Running"], true);
 
     a_sidekick_is_reached_by_its_name(&mut world);
+    logs_go_on_after_a_restart(&mut world);
     images_are_pruned(&mut world);
 
     // Who did what is on record, without the arguments of commands.

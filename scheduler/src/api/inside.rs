@@ -22,7 +22,8 @@ use crate::audit::line::{Action, AuditLine};
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
 use crate::place::refusal::Refusal;
-use crate::start::inside::{DescribedTarget, FailedTarget, LINES_MAX, LOGS_MAX, Output, Target};
+use crate::start::inside::{DescribedTarget, LINES_MAX, Output, Target};
+use crate::start::logs::LOGS_MAX;
 use crate::start::progress::ProgressSender;
 use crate::start::prune::PrunedHost;
 use crate::subject::Subject;
@@ -52,13 +53,6 @@ struct Asked {
     tail: Option<u32>,
     follow: bool,
     command: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Read {
-    /// How many containers' logs were to be read.
-    containers: usize,
-    failed: Vec<FailedTarget>,
 }
 
 #[derive(Serialize)]
@@ -171,11 +165,15 @@ pub(super) async fn logs(
     note(&app, (Action::Logs, &subject, "read"), &asked.of, &targets, String::new());
     let own = app.clone();
     with_output(&app, streaming, move |lines| async move {
-        let containers = targets.len();
-        let failed = own.starter.read_logs(targets, (asked.tail, asked.follow), lines).await;
-        drop(place);
-        let status = if failed.len() == containers { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
-        Reply::json(status, &Read { containers, failed })
+        let found = || {
+            let mut found = own.starter.targets(&asked.of).unwrap_or_default();
+            found.retain(|target| own.placer.permit_inside(&subject, target.asked.clone(), false).is_ok());
+            found
+        };
+        let read = own.starter.read_logs(targets, asked.tail, asked.follow.then_some(found), &lines).await;
+        drop((place, lines));
+        let status = if read.failed.len() == read.containers { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
+        Reply::json(status, &read)
     })
     .await
 }

@@ -25,7 +25,7 @@ pub struct Logs {
     /// What to show: STACK/SERVICE[/INDEX][/SIDEKICK], a placement or a container
     #[arg(value_name = "SERVICE")]
     of: String,
-    /// Go on with what is written from now on, until each container ends, or Ctrl-C
+    /// Go on with what is written from now on, also after a restart or an update, until nothing of it is left that may run again, or Ctrl-C
     #[arg(short, long)]
     follow: bool,
     /// Only the last lines of each container

@@ -1,4 +1,4 @@
-//! Containers as people name them, and what is done with them by hand: logs are read, commands run, units started again.
+//! Containers as people name them, and what is done with them by hand: commands run, units started again; [`logs`](super::logs) are read.
 //!
 //! Only what a placement of the ledger has is found, under the id that its engine gave, so that no name and no label leads to another
 //! container.
@@ -14,7 +14,6 @@ use futures_util::future::join_all;
 use model::{Map, Text, Value};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::ledger::record::{Record, Stage};
@@ -23,9 +22,6 @@ use crate::place::refusal::Refusal;
 use crate::start::Starter;
 use crate::start::docker::inside::OutputStream;
 use crate::start::progress::ProgressSender;
-
-/// Most containers of which logs are read at once: each takes a connection to its engine.
-pub(crate) const LOGS_MAX: usize = 64;
 
 /// Lines that wait for a slow reader; then its engines wait, too.
 pub(crate) const LINES_MAX: usize = 256;
@@ -73,7 +69,7 @@ pub(crate) enum Output {
 const PULSE: Duration = Duration::from_mins(1);
 
 /// Waits for something, with signs of life.
-async fn with_pulse<T>(lines: &mpsc::Sender<Output>, work: impl Future<Output = T>) -> T {
+pub(super) async fn with_pulse<T>(lines: &mpsc::Sender<Output>, work: impl Future<Output = T>) -> T {
     tokio::pin!(work);
     loop {
         tokio::select! {
@@ -204,38 +200,6 @@ impl Starter {
         }
     }
 
-    /// Sends the lines of logs until they end, or the reader goes away; returns what could not be read.
-    pub(crate) async fn read_logs(
-        self: &Arc<Self>,
-        targets: Vec<Target>,
-        (tail, follow): (Option<u32>, bool),
-        lines: mpsc::Sender<Output>,
-    ) -> Vec<FailedTarget> {
-        let mut reading = JoinSet::new();
-        for target in targets {
-            let (starter, lines) = (self.clone(), lines.clone());
-            reading.spawn(async move {
-                let read = async {
-                    let (docker, _) = starter.docker(&target.host)?;
-                    docker.read_log(&target.container, (tail, follow), (&lines, line_of(&target))).await
-                };
-                tokio::select! {
-                    read = read => read.err().map(|error| failed(&target, &error)),
-                    () = lines.closed() => None,
-                    () = starter.stop.cancelled() => None,
-                }
-            });
-        }
-        let ended = async {
-            let mut failures = Vec::new();
-            while let Some(read) = reading.join_next().await {
-                failures.extend(read.ok().flatten());
-            }
-            failures
-        };
-        with_pulse(&lines, ended).await
-    }
-
     /// What engines say of containers, or why one cannot be asked.
     pub(crate) async fn describe_targets(self: &Arc<Self>, targets: Vec<Target>) -> Vec<DescribedTarget> {
         let asked = targets.into_iter().map(|target| async move {
@@ -337,7 +301,7 @@ fn units_of(targets: &[Target]) -> BTreeMap<Text, Vec<usize>> {
 }
 
 /// A line that a container wrote, with its name and host.
-fn line_of(target: &Target) -> impl Fn(OutputStream, &[u8]) -> Output {
+pub(super) fn line_of(target: &Target) -> impl Fn(OutputStream, &[u8]) -> Output {
     move |stream, bytes| {
         let (host, container) = (target.host_name.clone(), target.name.clone());
         let line = String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_owned();
@@ -347,7 +311,7 @@ fn line_of(target: &Target) -> impl Fn(OutputStream, &[u8]) -> Output {
     }
 }
 
-fn failed(target: &Target, error: &EngineError) -> FailedTarget {
+pub(super) fn failed(target: &Target, error: &EngineError) -> FailedTarget {
     FailedTarget { host: target.host_name.clone(), container: target.name.clone(), error: error.to_string() }
 }
 

@@ -5,8 +5,11 @@ use std::time::Duration;
 use bollard::container::LogOutput;
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
+use bollard::models::RestartPolicyNameEnum;
 use bollard::query_parameters::{InspectContainerOptions, LogsOptionsBuilder};
 use futures_util::{Stream, StreamExt};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -26,9 +29,28 @@ pub(crate) enum OutputStream {
     Stderr,
 }
 
+/// Which lines of a log are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LogPart {
+    /// Only so many of the last ones.
+    pub(crate) tail: Option<u32>,
+    /// None of before this second since 1970 by the engine's clock; 0 leaves out none.
+    pub(crate) since: i32,
+    /// Also those that are added from now on, until the container ends.
+    pub(crate) follow: bool,
+}
+
+/// What an engine says of a container whose log has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// The second since 1970 at which it was started again; `None` if it was not.
+    pub(crate) started_again: Option<i32>,
+    /// Whether its engine leaves it so.
+    pub(crate) for_good: bool,
+}
+
 impl DockerEngine {
-    /// Sends the last lines of a container's log, and what is added to it when `follow` is set, until they end or the receiver is
-    /// gone.
+    /// Sends lines of a container's log until they end or the receiver is gone.
     ///
     /// # Errors
     ///
@@ -36,11 +58,12 @@ impl DockerEngine {
     pub(crate) async fn read_log<T>(
         &self,
         container: &str,
-        (tail, follow): (Option<u32>, bool),
+        LogPart { tail, since, follow }: LogPart,
         (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, &[u8]) -> T),
     ) -> Result<(), EngineError> {
         let tail = tail.map_or_else(|| "all".to_owned(), |lines| lines.to_string());
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).follow(follow).tail(&tail).build();
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).follow(follow).tail(&tail).since(since);
+        let options = options.build();
         let docker = self.engine.client().await?;
         let log = docker.logs(container, Some(options));
         self.passed_on(log, (!follow).then_some(LOG_SILENCE), (lines, as_line)).await
@@ -74,6 +97,22 @@ impl DockerEngine {
         }
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_exec(id).await }).await?;
         Ok(found.exit_code)
+    }
+
+    /// Whether a container whose log has ended runs again, or may.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn ended(&self, container: &str) -> Result<Ended, EngineError> {
+        let none = None::<InspectContainerOptions>;
+        let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(container, none).await }).await?;
+        let state = found.state.unwrap_or_default();
+        let started = state.started_at.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+        let started = started.and_then(|at| i32::try_from(at.unix_timestamp()).ok());
+        let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
+        let for_good = policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
+        Ok(Ended { started_again: started.filter(|_| state.running == Some(true)), for_good })
     }
 
     /// All that the engine says of a container, without the values of its variables.

@@ -1,0 +1,207 @@
+//! Logs of several containers at once: what they have written and, where they are followed, what they write from now on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::EngineError;
+use futures_util::future::join_all;
+use model::Text;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::start::Starter;
+use crate::start::docker::inside::{Ended, LogPart};
+use crate::start::inside::{FailedTarget, Output, Target, failed, line_of, with_pulse};
+
+/// Most containers of which logs are read at once: each takes a connection to its engine.
+pub(crate) const LOGS_MAX: usize = 64;
+
+/// How often it is looked whether containers were started again, or others came in their place.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long none has to be there before that is no update which stops one before it starts the next.
+const GONE_AFTER: Duration = Duration::from_secs(10);
+
+/// What came of the logs that were read.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct LogsRead {
+    /// How many containers' logs were to be read.
+    pub(crate) containers: usize,
+    pub(crate) failed: Vec<FailedTarget>,
+}
+
+/// What is known of a container whose log was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Read,
+    /// Its log ended, and was read from this second on; 0 stands for all of it.
+    Ended(i32),
+    /// It could not be read any more, in this second of this host's clock.
+    Lost(i32),
+    /// It does not run again.
+    Over,
+}
+
+impl Known {
+    /// From which second on it is to be read again, given what its engine says; otherwise what is known of it now.
+    fn next(self, ended: Ended) -> Result<i32, Self> {
+        match (self, ended.started_again) {
+            (Self::Ended(since), Some(started)) if started > since => Ok(started),
+            (Self::Lost(at), Some(started)) => Ok(started.max(at)),
+            (Self::Ended(_) | Self::Lost(_), None) if ended.for_good => Err(Self::Over),
+            (known, _) => Err(known),
+        }
+    }
+}
+
+/// Logs while they are read.
+struct Reading<'r> {
+    starter: &'r Arc<Starter>,
+    lines: &'r mpsc::Sender<Output>,
+    logs: JoinSet<(Target, LogPart, Result<(), EngineError>)>,
+    /// By the engine's id.
+    known: BTreeMap<Text, Known>,
+    failed: BTreeMap<Text, FailedTarget>,
+}
+
+impl Reading<'_> {
+    fn begin(&mut self, target: Target, part: LogPart) {
+        self.known.insert(target.container.clone(), Known::Read);
+        let (starter, lines) = (self.starter.clone(), self.lines.clone());
+        self.logs.spawn(async move {
+            let read = async {
+                let (docker, _) = starter.docker(&target.host)?;
+                docker.read_log(&target.container, part, (&lines, line_of(&target))).await
+            };
+            let read = read.await;
+            (target, part, read)
+        });
+    }
+
+    /// Waits until a log ends; returns whether there was one.
+    async fn ended(&mut self) -> bool {
+        let Some(ended) = self.logs.join_next().await else { return false };
+        let Ok((target, part, read)) = ended else { return true };
+        let known = match read {
+            Ok(()) => Known::Ended(part.since),
+            Err(error) => {
+                self.failed.insert(target.container.clone(), failed(&target, &error));
+                Known::Lost(i32::try_from(self.starter.clock.now().as_secs()).unwrap_or(i32::MAX))
+            }
+        };
+        self.known.insert(target.container, known);
+        true
+    }
+
+    /// Begins to read what is new among those that are there, or was started again; returns whether one of them is read or may be.
+    async fn look(&mut self, there: Vec<Target>) -> bool {
+        let asked = there.into_iter().map(|target| async {
+            let known = self.known.get(&target.container).copied();
+            let ended = match known {
+                Some(Known::Ended(_) | Known::Lost(_)) => {
+                    async { self.starter.docker(&target.host)?.0.ended(&target.container).await }.await.ok()
+                }
+                _ => None,
+            };
+            (target, known, ended)
+        });
+        let mut goes_on = !self.logs.is_empty();
+        for (target, known, ended) in join_all(asked).await {
+            let since = match (known, ended) {
+                (None, _) => 0,
+                (Some(known), Some(ended)) => match known.next(ended) {
+                    Ok(since) => since,
+                    Err(known) => {
+                        self.known.insert(target.container, known);
+                        goes_on |= known != Known::Over;
+                        continue;
+                    }
+                },
+                (Some(known), None) => {
+                    goes_on |= known != Known::Over;
+                    continue;
+                }
+            };
+            goes_on = true;
+            if self.logs.len() < LOGS_MAX {
+                self.begin(target, LogPart { tail: None, since, follow: true });
+            }
+        }
+        goes_on
+    }
+
+    /// Reads until none is left, as `found` says, that runs or may run again.
+    async fn follow(&mut self, found: impl Fn() -> Vec<Target>) {
+        let mut there_at = Instant::now();
+        loop {
+            let look_at = Instant::now() + LOOK_AGAIN;
+            let _ = timeout_at(look_at, async { while self.ended().await {} }).await;
+            sleep_until(look_at).await;
+            let there = found();
+            let none = there.is_empty();
+            let goes_on = self.look(there).await;
+            if !none {
+                there_at = Instant::now();
+            }
+            if !goes_on && (!none || there_at.elapsed() > GONE_AFTER) {
+                return;
+            }
+        }
+    }
+}
+
+impl Starter {
+    /// Sends the lines of logs until they end, or the reader goes away.
+    ///
+    /// With `follow`, also what is written from now on; then a container that is started again is read on, and so is what comes in its
+    /// place, as `follow` finds it. That ends when none is left that runs or may run again.
+    pub(crate) async fn read_logs(
+        self: &Arc<Self>,
+        targets: Vec<Target>,
+        tail: Option<u32>,
+        follow: Option<impl Fn() -> Vec<Target>>,
+        lines: &mpsc::Sender<Output>,
+    ) -> LogsRead {
+        let (logs, known, failed) = (JoinSet::new(), BTreeMap::new(), BTreeMap::new());
+        let mut reading = Reading { starter: self, lines, logs, known, failed };
+        for target in targets {
+            reading.begin(target, LogPart { tail, since: 0, follow: follow.is_some() });
+        }
+        let to_its_end = async {
+            match follow {
+                Some(found) => reading.follow(found).await,
+                None => while reading.ended().await {},
+            }
+        };
+        tokio::select! {
+            () = with_pulse(lines, to_its_end) => {}
+            () = lines.closed() => {}
+            () = self.stop.cancelled() => {}
+        }
+        LogsRead { containers: reading.known.len(), failed: reading.failed.into_values().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_on_from_the_next_start() {
+        let [running, again, ended, over] = [(Some(10), false), (Some(20), false), (None, false), (None, true)]
+            .map(|(started_again, for_good)| Ended { started_again, for_good });
+        // All of it was read, and its engine says that it was started since.
+        assert_eq!(Known::Ended(0).next(running), Ok(10));
+        assert_eq!(Known::Ended(10).next(again), Ok(20));
+        // An engine that ends the log of what still runs is not asked for the same lines for ever.
+        assert_eq!(Known::Ended(10).next(running), Err(Known::Ended(10)));
+        // What was lost goes on where that was, or with its next start.
+        assert_eq!((Known::Lost(15).next(running), Known::Lost(15).next(again)), (Ok(15), Ok(20)));
+        for known in [Known::Ended(10), Known::Lost(15)] {
+            assert_eq!((known.next(ended), known.next(over)), (Err(known), Err(Known::Over)));
+        }
+    }
+}
