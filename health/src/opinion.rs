@@ -84,6 +84,13 @@ impl Results {
         self.opinion
     }
 
+    /// Takes what others say for the own opinion, if there is none yet: otherwise this checker would never say that it is down.
+    pub fn agree_that_it_is_up(&mut self) {
+        if self.opinion == Opinion::Initializing {
+            self.opinion = Opinion::Up;
+        }
+    }
+
     /// Whether the last result was against the opinion, so that the next one may change it.
     pub fn is_in_transition(&self) -> bool {
         self.against > 0
