@@ -127,10 +127,12 @@ fn a_successor_that_fails_costs_nothing_and_says_why() {
     let folder = ClusterFolder::new(shop_text());
     let policy = folder.path("policy.yml");
     std::fs::write(&policy, "allow: {}\n").unwrap();
-    let executable = folder.path("agent");
+    // A link, which leads to other versions later.
+    let [executable, first] = ["agent", "agent-1"].map(|name| folder.path(name));
+    std::os::unix::fs::symlink(&first, &executable).unwrap();
     let good = binaries::native("agent");
     // By another process: a program that another test starts meanwhile would hold the file open for writing.
-    assert!(Command::new("cp").arg(&good).arg(&executable).status().unwrap().success());
+    assert!(Command::new("cp").arg(&good).arg(&first).status().unwrap().success());
     let launch = Launch::agent(&folder.file()).executable(&executable).with("--state-dir", folder.path("state"));
     let mut agent = Agent::start(&launch, &folder.path("."));
     let (dns, admin) = (agent.started.address_of("dns"), agent.started.admin());

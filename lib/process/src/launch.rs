@@ -62,6 +62,8 @@ pub struct Launch {
     restart: Result<(), Option<String>>,
     attempts: Attempts,
     program: std::io::Result<PathBuf>,
+    /// The name that the executable was started by.
+    started_as: std::io::Result<PathBuf>,
     parts: Parts,
     /// Shared with [`launch`], which removes them in any case.
     addresses: HeldAddresses,
@@ -82,6 +84,7 @@ where
     // Before any file is opened or program started.
     let inherited = Inherited::take();
     let (predecessor, program) = (inherited.predecessor(), std::env::current_exe());
+    let started_as = std::env::current_exe().map(restart::name_of);
     let guard = match log::start(options) {
         Ok(guard) => guard,
         Err(failure) => return refuse(&failure, predecessor.as_ref()),
@@ -111,6 +114,7 @@ where
             restart: Err(None),
             attempts: Attempts::default(),
             program,
+            started_as,
             addresses: addresses.clone(),
             following: Vec::new(),
             held: Vec::new(),
@@ -398,7 +402,7 @@ impl Launch {
     /// Fails if stop events cannot be received, the pid file cannot be written, or a part ended that was not asked to.
     pub async fn run(mut self) -> Result<(), Failure> {
         let mut events = StopEvents::new()?;
-        let program = std::mem::replace(&mut self.program, Err(std::io::ErrorKind::NotFound.into()));
+        let program = std::mem::replace(&mut self.started_as, Err(std::io::ErrorKind::NotFound.into()));
         let mut restart = match std::mem::replace(&mut self.restart, Err(None)) {
             Ok(()) => Some(Restart::new(program, None, self.attempts.clone())?),
             Err(Some(refused)) => Some(Restart::new(program, Some(refused), self.attempts.clone())?),

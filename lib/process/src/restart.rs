@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +57,22 @@ impl Attempts {
     }
 }
 
+/// The name by which this process was started, if it leads to its executable: a link to one of several versions may lead to another one
+/// by the time of a restart. Otherwise the executable itself.
+pub(crate) fn name_of(executable: PathBuf) -> PathBuf {
+    let word = std::env::args_os().next().unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
+    named(Path::new(&word), &folders, &executable).unwrap_or(executable)
+}
+
+/// The way to an executable that `word` names, as a shell looks it up.
+fn named(word: &Path, folders: &[PathBuf], executable: &Path) -> Option<PathBuf> {
+    let is_alone = word.parent().is_some_and(|parent| parent.as_os_str().is_empty());
+    let ways = if is_alone { folders.iter().map(|folder| folder.join(word)).collect() } else { vec![word.to_owned()] };
+    let leads_there = |way: &PathBuf| way.canonicalize().is_ok_and(|found| found == *executable);
+    std::path::absolute(ways.into_iter().find(leads_there)?).ok()
+}
+
 /// Why this process has no successor, whatever becomes of the attempt.
 pub(crate) fn refused(reason: Option<String>) -> Option<String> {
     reason.or_else(|| obstacle().map(str::to_owned))
@@ -66,7 +82,7 @@ pub(crate) fn refused(reason: Option<String>) -> Option<String> {
 #[derive(Debug)]
 pub(crate) struct Restart {
     events: RestartEvents,
-    /// Where the executable is; of one that was replaced since the start that is the new one.
+    /// The name of the executable; of one that was replaced since the start that is the new one.
     program: io::Result<PathBuf>,
     /// Why this process has no successor.
     refused: Option<String>,
@@ -75,7 +91,7 @@ pub(crate) struct Restart {
 }
 
 impl Restart {
-    /// Listens for requests. `program` is the executable as it was found at the start.
+    /// Listens for requests. `program` is the [name](name_of) of the executable at the start.
     pub(crate) fn new(program: io::Result<PathBuf>, reason: Option<String>, attempts: Attempts) -> io::Result<Self> {
         Ok(Self { events: RestartEvents::new()?, program, refused: refused(reason), attempts, successor: None })
     }
@@ -146,6 +162,32 @@ impl Restart {
             {
                 warn!(%error, "it cannot be asked to stop");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executable_is_found_by_the_name_it_was_started_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let [own, other] = ["own", "other"].map(|name| folder.join(name));
+        std::fs::write(&own, "").unwrap();
+        std::fs::write(&other, "").unwrap();
+        let folders = [folder.join("none"), folder.clone()];
+        for (word, expected) in [
+            (Path::new("own"), Some(&own)),
+            (&own, Some(&own)),
+            // Another program of that name, or none, is not started in its place.
+            (Path::new("other"), None),
+            (&other, None),
+            (Path::new("lost"), None),
+            (Path::new(""), None),
+        ] {
+            assert_eq!(named(word, &folders, &own).as_ref(), expected, "{word:?}");
         }
     }
 }

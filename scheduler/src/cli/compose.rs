@@ -355,7 +355,7 @@ impl Compose<'_> {
     }
 
     /// Where the fields of the request of a unit come from.
-    fn origins(&self, unit: &unit::Unit) -> Origins {
+    fn origins(&self, unit: &unit::Unit, services: &Map) -> Origins {
         let mut origins = Origins::default();
         let files = self.file_origins.borrow();
         let sidekicks = unit.sidekicks.iter().enumerate().map(|(at, name)| (format!("sidekicks[{at}]"), name));
@@ -367,6 +367,9 @@ impl Compose<'_> {
                     origins.put(format!("{field}.{content}"), &*file.source);
                 }
                 origins.put(field, &*file.used);
+            }
+            if let Some(service) = services.get(name).and_then(Value::as_map) {
+                origins.put_renamed(&field, &Section { path: path.clone(), map: service });
             }
             if let Some((list, _)) = files.get(&path).and_then(|files| files.first()?.used.rsplit_once('[')) {
                 origins.put(joined(&field, "files"), list);
@@ -388,7 +391,7 @@ impl Compose<'_> {
             let is_service = |(key, value): &&(Text, Value)| !key.starts_with("x-") && !is_catalog(key, value);
             Map::new(map.iter().filter(is_service).cloned().collect())
         } else {
-            refused::of_file(&file, &[&OF_CATALOG[..], &OF_FILES].concat())?;
+            refused::of_file(&file, &[&OF_CATALOG[..], &OF_FILES, &["include"]].concat())?;
             let of_engines = ["configs", "networks", "secrets"]
                 .iter()
                 .filter_map(|key| Some(self.interpolated(key, file.get(key)?).map(|value| (Text::from(*key), value))));
@@ -442,7 +445,7 @@ impl Compose<'_> {
                 ));
             }
             let request = self.unit(&unit, &services)?;
-            let origins = self.origins(&unit);
+            let origins = self.origins(&unit, &services);
             checked(&request, self.for_stack).map_err(|error| match origins.of(&error.field) {
                 Some((origin, rest)) => Invalid { field: joined(origin, &rest), ..error },
                 None => error,

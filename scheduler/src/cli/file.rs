@@ -105,6 +105,11 @@ fn stack(files: &Files<'_>) -> Result<(ReadStack, Vec<String>), Failure> {
     }
     let name = name.unwrap_or_else(|| documents.stack.clone());
     if name::name(&name).is_none() {
+        if files.folder.is_some() && files.stack.is_none() && name == documents.stack {
+            let problem =
+                format!("the stack is called as the folder is, {name:?}, and no stack can be: give --stack NAME");
+            return Err(documents.compose.wrong(&format!("{problem}, expected {EXPECTED_NAME}")));
+        }
         let place = documents.place("name", files);
         return Err(Failure::Wrong(format!("{place}: name: found {name:?}, expected {EXPECTED_NAME}")));
     }

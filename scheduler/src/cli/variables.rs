@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::Failure;
-use crate::cli::compose::env_file::parse;
+use crate::cli::compose::env_file::{Format, parse};
 use crate::cli::file::{Input, VARIABLES_MAX};
 
 /// Where the values of variables are, besides the environment.
@@ -52,7 +52,8 @@ impl Variables {
 /// The values in a file.
 fn read_file(path: &Path) -> Result<Vec<(String, String)>, Failure> {
     let input = Input::open_at_most(path, VARIABLES_MAX)?;
-    parse(&input.text).map_err(|(line, problem)| Failure::Wrong(format!("{}, line {line}: {problem}", input.shown)))
+    parse(&input.text, Format::default())
+        .map_err(|(line, problem)| Failure::Wrong(format!("{}, line {line}: {problem}", input.shown)))
 }
 
 /// `KEY=VALUE`.

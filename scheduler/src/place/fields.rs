@@ -140,7 +140,7 @@ impl<'a> Fields<'a> {
 }
 
 /// An amount: a whole number, or text with a binary unit.
-fn amount(value: &Value) -> Option<i64> {
+pub(crate) fn amount(value: &Value) -> Option<i64> {
     let Value::Text(text) = value else { return value.as_int() };
     let digits = text.trim_end_matches(|char: char| char.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {

@@ -2,7 +2,7 @@
 
 use model::{Map, Value};
 
-use crate::cli::compose::section::{Draft, Section, unsupported};
+use crate::cli::compose::section::{Draft, Section, the_same, unsupported};
 use crate::cli::compose::service::integer;
 use crate::cli::compose::settings::bytes;
 use crate::place::invalid::Invalid;
@@ -83,25 +83,35 @@ pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
 
 /// What a service takes, and the most that it may take.
 pub(super) fn amounts(service: &Section<'_>) -> Result<(Value, Value), Invalid> {
-    let (mut resources, mut limits): (Draft, Draft) = (Vec::new(), Vec::new());
-    let memory = |section: &Section<'_>, key| Some(("memory".into(), bytes(section.get(key)?)?));
-    let milli_cpu = |amount| ("milli_cpu".into(), amount);
-    resources.extend(memory(service, "mem_reservation"));
-    resources.extend(integer(service, "milli_cpu_reservation")?.map(|amount| milli_cpu(Value::Int(amount))));
-    limits.extend(memory(service, "mem_limit"));
-    limits.extend(processors(service, "cpus")?.map(milli_cpu));
+    let memory = |section: &Section<'_>, key: &str| section.get(key).and_then(bytes);
     let section = service.below("deploy")?.map_or(Ok(None), |deploy| deploy.below("resources"))?;
-    if let Some(section) = section {
+    if let Some(section) = &section {
         section.only(&["limits", "reservations"])?;
-        for (key, draft) in [("reservations", &mut resources), ("limits", &mut limits)] {
-            let Some(amounts) = section.below(key)? else { continue };
+    }
+    let reserved = integer(service, "milli_cpu_reservation")?.map(Value::Int);
+    let of_service = [
+        (
+            "reservations",
+            [("mem_reservation", memory(service, "mem_reservation")), ("milli_cpu_reservation", reserved)],
+        ),
+        ("limits", [("mem_limit", memory(service, "mem_limit")), ("cpus", processors(service, "cpus")?)]),
+    ];
+    let mut drafts = Vec::new();
+    for (key, [(memory_key, mut most), (processors_key, mut cpus)]) in of_service {
+        let amounts = section.as_ref().map_or(Ok(None), |section| section.below(key))?;
+        if let Some(amounts) = amounts {
             let pids: &[&str] = if key == "limits" { &["pids"] } else { &[] };
             amounts.only(&[&["cpus", "memory"], pids].concat())?;
-            draft.extend(memory(&amounts, "memory"));
-            draft.extend(processors(&amounts, "cpus")?.map(milli_cpu));
+            most = the_same(most, (memory(&amounts, "memory"), amounts.at("memory")), memory_key)?;
+            cpus = the_same(cpus, (processors(&amounts, "cpus")?, amounts.at("cpus")), processors_key)?;
         }
+        let fields = [("memory", most), ("milli_cpu", cpus)];
+        drafts.push(
+            Map::new(fields.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()).into(),
+        );
     }
-    Ok((Map::new(resources).into(), Map::new(limits).into()))
+    let [resources, limits] = <[Value; 2]>::try_from(drafts).unwrap_or_default();
+    Ok((resources, limits))
 }
 
 fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {

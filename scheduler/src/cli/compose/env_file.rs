@@ -3,19 +3,29 @@
 use model::Value;
 
 use crate::cli::compose::Compose;
-use crate::cli::compose::section::{Draft, Section};
+use crate::cli::compose::section::{Draft, Section, unsupported};
 use crate::cli::compose::service::truth;
 use crate::place::invalid::Invalid;
 
-/// The variables of a text. A line begins with `export` or not, a value stands in quotes or not; `#` begins a comment.
+/// How values stand in a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// In quotes or not, and a remark may follow.
+    #[default]
+    Quoted,
+    /// All of the line behind the `=` is the value.
+    Raw,
+}
+
+/// The variables of a text. A line begins with `export` or not; one that begins with `#` is a remark.
 ///
 /// # Errors
 ///
 /// Has the line that is none of it, and what is wrong with it.
-pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (usize, String)> {
+pub(crate) fn parse(text: &str, format: Format) -> Result<Vec<(String, String)>, (usize, String)> {
     let mut found = Vec::new();
     for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
+        let line = if format == Format::Raw { line.trim_start() } else { line.trim() };
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
@@ -27,7 +37,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (usize, String)
         if key.is_empty() || key.contains(char::is_whitespace) {
             return Err(wrong(format!("found {key:?}; expected KEY=VALUE, with a key without spaces")));
         }
-        found.push((key.to_owned(), unquoted(value.trim()).map_err(wrong)?));
+        let value = match format {
+            Format::Quoted => unquoted(value.trim()).map_err(wrong)?,
+            Format::Raw => value.to_owned(),
+        };
+        found.push((key.to_owned(), value));
     }
     Ok(found)
 }
@@ -72,14 +86,19 @@ impl Compose<'_> {
         let mut found = Vec::new();
         for (at, file) in files.iter().enumerate() {
             let field = service.at(&format!("{key}[{at}]"));
-            let (path, is_required) = match file {
-                Value::Text(path) => (path.clone(), true),
+            let (path, is_required, format) = match file {
+                Value::Text(path) => (path.clone(), true, Format::default()),
                 Value::Map(map) => {
                     let file = Section { path: field.clone(), map };
-                    file.only(&["path", "required"])?;
+                    file.only(&["format", "path", "required"])?;
                     let path = file.text("path")?;
                     let path = path.ok_or_else(|| Invalid::new(file.at("path"), "missing", "a file"))?;
-                    (path, map.get("required").is_none() || truth(&file, "required")?.is_some())
+                    let format = match file.text("format")?.as_deref() {
+                        None => Format::Quoted,
+                        Some("raw") => Format::Raw,
+                        Some(_) => return Err(unsupported(file.at("format"), &["raw"])),
+                    };
+                    (path, map.get("required").is_none() || truth(&file, "required")?.is_some(), format)
                 }
                 other => return Err(Invalid::new(field, format!("found {}", other.kind()), "a file")),
             };
@@ -87,7 +106,8 @@ impl Compose<'_> {
                 |problem: String| Invalid::new(&*field, format!("{path}: {problem}"), "a file of lines KEY=VALUE");
             match (self.file)(&path) {
                 Ok(text) => {
-                    let variables = parse(&text).map_err(|(line, problem)| wrong(format!("line {line}: {problem}")))?;
+                    let variables =
+                        parse(&text, format).map_err(|(line, problem)| wrong(format!("line {line}: {problem}")))?;
                     found.extend(variables.into_iter().map(|(key, value)| (key.into(), Value::Text(value.into()))));
                 }
                 Err(problem) if is_required => return Err(wrong(problem)),
@@ -107,8 +127,10 @@ mod tests {
     fn files_have_a_value_on_each_line() {
         let text = "# of the shop\n\nA=1\nexport B = two words # remark\nC=\"x\\n#\\\"\" # remark\nD='$A \\n'\r\nE=\nF=a#b=c\n";
         let expected = [("A", "1"), ("B", "two words"), ("C", "x\n#\""), ("D", "$A \\n"), ("E", ""), ("F", "a#b=c")];
-        let found = parse(text).unwrap();
-        assert_eq!(found, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        assert_eq!(parse(text, Format::Quoted).unwrap(), expected.map(owned));
+        let raw = parse("# of the shop\nA=\"1\" # all\r\nB='x\n", Format::Raw).unwrap();
+        assert_eq!(raw, [("A", "\"1\" # all"), ("B", "'x")].map(owned));
         for (text, line, problem) in [
             ("A=1\nB", 2, "no = in it"),
             ("\n=x", 2, "found \"\""),
@@ -117,10 +139,10 @@ mod tests {
             ("A='x' y", 1, "something follows"),
             ("A=\"x\\", 1, "a quote stays open"),
         ] {
-            let (at, why) = parse(text).unwrap_err();
+            let (at, why) = parse(text, Format::Quoted).unwrap_err();
             assert!(at == line && why.contains(problem), "{text}: {at} {why}");
         }
-        assert!(!parse("hunter2").unwrap_err().1.contains("hunter2"));
+        assert!(!parse("hunter2", Format::Quoted).unwrap_err().1.contains("hunter2"));
     }
 
     fn read(service: &str, profiles: &[String]) -> Result<Vec<serde_json::Value>, Invalid> {
@@ -154,7 +176,8 @@ mod tests {
         for (service, field, part) in [
             ("env_file: lost", "services.web.env_file[0]", "lost: not found"),
             ("env_file: [a.env, bad]", "services.web.env_file[1]", "bad: line 1"),
-            ("env_file: [{format: raw}]", "services.web.env_file[0].format", "not supported"),
+            ("env_file: [{path: a.env, format: other}]", "services.web.env_file[0].format", "not supported"),
+            ("env_file: [{format: raw}]", "services.web.env_file[0].path", "missing"),
             ("env_file: [5]", "services.web.env_file[0]", "a file"),
         ] {
             let error = read(service, &[]).unwrap_err();

@@ -2,6 +2,7 @@
 
 use model::{Map, Text, Value};
 
+use crate::place::fields::amount;
 use crate::place::invalid::Invalid;
 
 /// A map being read, and the way to it.
@@ -67,6 +68,20 @@ impl<'a> Section<'a> {
                 .collect(),
             Some(other) => Err(Invalid::new(self.at(key), format!("found {}", other.kind()), "a map or a list")),
         }
+    }
+}
+
+/// What two keys say of one amount: they have to say the same.
+pub(super) fn the_same(
+    one: Option<Value>,
+    (other, at): (Option<Value>, String),
+    key: &str,
+) -> Result<Option<Value>, Invalid> {
+    match (one, other) {
+        (Some(one), Some(other)) if one != other && amount(&one) != amount(&other) => {
+            Err(Invalid::new(at, format!("given with {key}, which says another number"), "one of them"))
+        }
+        (one, other) => Ok(other.or(one)),
     }
 }
 

@@ -1,5 +1,7 @@
 //! A service of a compose file as a placement request.
 
+use std::collections::HashMap;
+
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
@@ -9,8 +11,8 @@ use crate::cli::compose::health_check::health_check;
 use crate::cli::compose::links::{external_links, link_texts, links, names_nothing};
 use crate::cli::compose::networks::networks;
 use crate::cli::compose::ports::ports;
-use crate::cli::compose::section::{Draft, Section, unsupported};
-use crate::cli::compose::volumes::{external, named, volumes};
+use crate::cli::compose::section::{Draft, Section, the_same, unsupported};
+use crate::cli::compose::volumes::{check_mounts, external, named, volumes};
 use crate::cli::compose::{rancher, refused};
 use crate::place::invalid::Invalid;
 use crate::place::request::GLOBAL_LABEL;
@@ -116,6 +118,12 @@ impl Compose<'_> {
                 self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
             }
         }
+        for (key, _) in labels.iter().filter(|(key, _)| key.starts_with(OWN_LABELS)) {
+            if !OWN_LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
+                let why = "a label like any other: nothing here knows it (docs/stacks.md); is it misspelt?";
+                self.warn(service.at(&format!("labels.{key}")), why);
+            }
+        }
         for (key, value) in labels {
             let text = value.scalar_text().unwrap_or_default();
             let expected = match &**key {
@@ -141,6 +149,13 @@ impl Compose<'_> {
         }
         if service.get("attach").is_some() {
             self.warn(service.at("attach"), "without effect: `scheduler up` shows no logs");
+        }
+        // What the scheduler puts in is not known yet.
+        if service.text("image")?.is_some_and(|image| !image.contains("${") && !is_image(&image)) {
+            self.warn(
+                service.at("image"),
+                "no engine takes this: expected [REGISTRY/]NAME[:TAG][@DIGEST], NAME in small letters",
+            );
         }
         for key in ["links", "external_links"] {
             for (at, _) in link_texts(service, key)?.iter().enumerate().filter(|(_, text)| names_nothing(text)) {
@@ -169,22 +184,25 @@ impl Compose<'_> {
     }
 
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
-        let mut environment: Draft = Vec::new();
+        // By the order in which they are said last, without looking through all of them for each.
+        let (mut environment, mut places): (Vec<Option<_>>, HashMap<Text, usize>) = (Vec::new(), HashMap::new());
         for (key, value) in self.of_files(service, "env_file")?.into_iter().chain(service.pairs("environment")?) {
             // A variable without a value is taken from the environment.
             let value = match &value {
                 Value::Null => (self.variable)(&key).map(Value::text),
                 _ => Some(value),
             };
-            // What comes later counts.
-            environment.retain(|(own, _)| *own != key);
             if let Some(other @ (Value::List(_) | Value::Map(_))) = &value {
                 let field = service.at(&format!("environment.{key}"));
                 return Err(Invalid::new(field, format!("found {}", other.kind()), "text"));
             }
-            environment.extend(value.map(|value| (key, value)));
+            // What comes later counts.
+            if let Some(before) = places.insert(key.clone(), environment.len()) {
+                environment[before] = None;
+            }
+            environment.push(value.map(|value| (key, value)));
         }
-        Ok(Map::new(environment).into())
+        Ok(Map::new(environment.into_iter().flatten().collect()).into())
     }
 
     /// What a service mounts.
@@ -196,6 +214,7 @@ impl Compose<'_> {
         let external = self.for_stack.then(|| external(&mounts, &self.volumes.external)).flatten();
         let Used { volumes, files, origins } = self.files.used(service)?;
         mounts.extend(volumes);
+        check_mounts(service, &mounts)?;
         if !origins.is_empty() {
             self.file_origins.borrow_mut().insert(service.path.clone(), origins);
         }
@@ -273,10 +292,17 @@ impl Compose<'_> {
                 put(field, Some(rules));
             }
             labels.extend(deploy.pairs("labels")?);
-            count = integer(&deploy, "replicas")?.map(Value::Int).or(count);
+            let replicas = integer(&deploy, "replicas")?.map(Value::Int);
+            count = the_same(count, (replicas, deploy.at("replicas")), "scale")?;
             match deploy.text("mode")?.as_deref() {
                 None | Some("replicated") => {}
-                Some("global") => put("global", Some(true.into())),
+                Some("global") => {
+                    for section in [service, &deploy] {
+                        let counts = ["replicas", "scale"].into_iter().filter(|key| section.get(key).is_some());
+                        counts.for_each(|key| self.warn(section.at(key), "without effect: one runs on each host"));
+                    }
+                    put("global", Some(true.into()));
+                }
                 Some(_) => return Err(Invalid::new(deploy.at("mode"), "unknown mode", "replicated or global")),
             }
             if let Some(placement) = deploy.below("placement")? {
@@ -315,6 +341,13 @@ impl Compose<'_> {
         Ok(draft)
     }
 }
+
+/// Begins labels of this project.
+const OWN_LABELS: &str = "io.berth.";
+
+/// Those that do something on a container, by how they begin.
+const OWN_LABELS_WITH_EFFECT: [&str; 5] =
+    ["io.berth.health.", "io.berth.lb", LINKS_LABEL, "io.berth.metrics.", "io.berth.use."];
 
 /// Labels of the predecessor that do something here, by how they begin.
 const LABELS_WITH_EFFECT: [&str; 10] = [
@@ -366,6 +399,38 @@ fn image_of(service: &Section<'_>) -> Result<Value, Invalid> {
     entry.extend(parts.next().map(|architecture| ("architecture".into(), Value::text(architecture))));
     Ok(Map::new(vec![("name".into(), Value::Text(image)), ("platforms".into(), Value::list([Map::new(entry).into()]))])
         .into())
+}
+
+/// Whether an engine would take it for the name of an image
+/// (<https://github.com/distribution/reference>, which says how one is written).
+fn is_image(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let (first, last) = (part.bytes().next(), part.bytes().last());
+        let is_word = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        is_word(first) && is_word(last) && part.bytes().all(|byte| is_word(Some(byte)) || b"._-".contains(&byte))
+    };
+    let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
+    let (name, tag) = rest
+        .rsplit_once(':')
+        .filter(|(_, tag)| !tag.contains('/'))
+        .map_or((rest, None), |(name, tag)| (name, Some(tag)));
+    let is_tag = |tag: &str| {
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        tag.len() <= 128
+            && tag.bytes().next().is_some_and(is_word)
+            && tag.bytes().all(|byte| is_word(byte) || b".-".contains(&byte))
+    };
+    let is_registry = |part: &str| {
+        part == "localhost" || part.contains(['.', ':']) || part.contains(|char: char| char.is_ascii_uppercase())
+    };
+    let path = match name.split_once('/') {
+        Some((registry, path)) if is_registry(registry) => path,
+        _ => name,
+    };
+    path.split('/').all(is_part)
+        && tag.is_none_or(is_tag)
+        && digest
+            .is_none_or(|digest| digest.split_once(':').is_some_and(|(way, hex)| !way.is_empty() && hex.len() >= 32))
 }
 
 /// When its image is pulled; `None` where its engine has none.

@@ -1,10 +1,12 @@
 //! What only an engine has to do with: settings of a service that a request carries as they are. ◇
 
+use std::net::IpAddr;
+
 use model::{Map, Text, Value};
 
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::thousandths;
-use crate::cli::compose::section::{Draft, Section};
+use crate::cli::compose::section::{Draft, Section, the_same};
 use crate::cli::compose::service::{integer, said, truth};
 use crate::cli::compose::volumes::{in_memory, volume_driver, without_driver};
 use crate::place::invalid::Invalid;
@@ -33,21 +35,22 @@ impl Compose<'_> {
                 (_, Value::Text(text)) if text.trim().is_empty() => continue,
                 // Two ways to write one list.
                 ("extra_hosts", Value::Map(map)) => {
-                    let host = |(name, address): &(Text, Value)| {
-                        Value::text(format!("{name}:{}", address.as_str().unwrap_or_default()))
-                    };
-                    Value::list(map.iter().map(host).collect::<Vec<_>>())
+                    let hosts = map.iter().filter_map(|(name, address)| {
+                        host(service, name, address.as_str().unwrap_or_default()).transpose()
+                    });
+                    Value::list(hosts.collect::<Result<Vec<_>, _>>()?)
                 }
                 ("storage_opt" | "sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
                 ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {
                     truth(service, name)?.unwrap_or(Value::Bool(false))
                 }
                 ("extra_hosts", Value::List(_)) => {
-                    let host = |text: Text| match text.split_once('=').filter(|(name, _)| !name.contains(':')) {
-                        Some((name, address)) => Value::text(format!("{name}:{address}")),
-                        None => Value::Text(text),
+                    let named = |text: Text| {
+                        let equal = text.split_once('=').filter(|(name, _)| !name.contains(':'));
+                        let (name, address) = equal.or_else(|| text.split_once(':')).unwrap_or((&text, "?"));
+                        host(service, name, address).transpose()
                     };
-                    Value::list(said(service, name)?.into_iter().map(host))
+                    Value::list(said(service, name)?.into_iter().filter_map(named).collect::<Result<Vec<_>, _>>()?)
                 }
                 ("ipc" | "pid" | "uts", Value::Text(text)) if text.starts_with("service:") => {
                     let expected = "host, or none: a unit shares networks (network_mode) and volumes (volumes_from)";
@@ -63,8 +66,9 @@ impl Compose<'_> {
                 ("logging", Value::Map(map)) if map.get("driver").and_then(Value::as_str) == Some("") => {
                     map.without("driver").into()
                 }
+                ("devices", Value::List(_)) => devices(service)?,
                 (
-                    "cap_add" | "cap_drop" | "device_cgroup_rules" | "devices" | "dns_opt" | "security_opt" | "tmpfs",
+                    "cap_add" | "cap_drop" | "device_cgroup_rules" | "dns_opt" | "security_opt" | "tmpfs",
                     Value::List(_),
                 ) => Value::list(said(service, name)?.into_iter().map(Value::Text)),
                 ("cpuset", _) => service.text(name)?.map_or(Value::Null, Value::Text),
@@ -88,8 +92,9 @@ impl Compose<'_> {
             let own = own.iter().flat_map(|own| own.as_list().unwrap_or_else(|| std::slice::from_ref(own))).cloned();
             settings.push(("security_opt".into(), Value::list(own.chain([option]).collect::<Vec<_>>())));
         }
-        if let Some(amount) = pids_of_deploy(service)? {
-            settings.retain(|(name, _)| &**name != "pids_limit");
+        if let Some((amount, at)) = pids_of_deploy(service)? {
+            let own = settings.iter().position(|(name, _)| &**name == "pids_limit").map(|own| settings.remove(own).1);
+            the_same(own, (Some(amount.clone()), at), "pids_limit")?;
             settings.push(("pids_limit".into(), amount));
         }
         if service.get("log_driver").is_some() || service.get("log_opt").is_some() {
@@ -112,6 +117,45 @@ impl Compose<'_> {
         }
         Ok((!settings.is_empty()).then(|| Map::new(settings).into()))
     }
+}
+
+/// A name and its address, which stands in brackets or not if it is one of IPv6. Without an address, as an empty variable leaves it, it
+/// is nothing.
+fn host(service: &Section<'_>, name: &str, address: &str) -> Result<Option<Value>, Invalid> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    if name.is_empty() || (bare != "host-gateway" && bare.parse::<IpAddr>().is_err()) {
+        let problem = format!("found {name:?}, with the address {address:?}");
+        return Err(Invalid::new(service.at("extra_hosts"), problem, "NAME:ADDRESS, or NAME:host-gateway"));
+    }
+    Ok(Some(Value::text(format!("{name}:{bare}"))))
+}
+
+/// Devices, each as a line or as `source`, `target` and `permissions`.
+fn devices(service: &Section<'_>) -> Result<Value, Invalid> {
+    const KEY: &str = "devices";
+    let mut found = Vec::new();
+    for (at, item) in service.get(KEY).and_then(Value::as_list).unwrap_or_default().iter().enumerate() {
+        let path = service.at(&format!("{KEY}[{at}]"));
+        match item {
+            Value::Map(map) => {
+                let device = Section { path, map };
+                device.only(&["permissions", "source", "target"])?;
+                let source = device.text("source")?;
+                let source =
+                    source.ok_or_else(|| Invalid::new(device.at("source"), "missing", "a device of the host"))?;
+                let target = device.text("target")?.unwrap_or_else(|| source.clone());
+                let permissions = device.text("permissions")?.map(|word| format!(":{word}")).unwrap_or_default();
+                found.push(Value::text(format!("{source}:{target}{permissions}")));
+            }
+            Value::Text(text) if text.trim().is_empty() => {}
+            Value::Text(text) => found.push(Value::Text(text.clone())),
+            other => return Err(Invalid::new(path, format!("found {}", other.kind()), "a device such as /dev/fuse")),
+        }
+    }
+    Ok(Value::list(found))
 }
 
 /// Bytes, of which a file may write a part: `1.5g`. An empty variable says nothing.
@@ -150,12 +194,12 @@ fn credentials(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
     }
 }
 
-/// The most processes that `deploy` allows.
-fn pids_of_deploy(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
+/// The most processes that `deploy` allows, and where it says so.
+fn pids_of_deploy(service: &Section<'_>) -> Result<Option<(Value, String)>, Invalid> {
     let Some(deploy) = service.below("deploy")? else { return Ok(None) };
     let Some(resources) = deploy.below("resources")? else { return Ok(None) };
     let Some(limits) = resources.below("limits")? else { return Ok(None) };
-    Ok(integer(&limits, "pids")?.map(Value::Int))
+    Ok(integer(&limits, "pids")?.map(|amount| (Value::Int(amount), limits.at("pids"))))
 }
 
 /// A number, or text that is one, as variables are.

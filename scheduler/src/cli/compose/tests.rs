@@ -337,9 +337,56 @@ fn sidekicks_are_of_the_unit_of_their_service() {
 }
 
 #[test]
+fn what_only_an_engine_would_refuse_is_refused_here() {
+    for (service, field, part) in [
+        ("volumes: ['/a:/b:bogus']", "volumes", "\"bogus\" in \"/a:/b:bogus\""),
+        ("volumes: ['/a:/b:ro:z']", "volumes", "modes"),
+        ("volumes: ['/a:/b', 'data:/b']", "volumes", "two appear at /b"),
+        ("volumes: ['C:\\a:C:\\b:ro', 'D:\\c:C:\\b']", "volumes", "two appear at"),
+        ("extra_hosts: [a]", "extra_hosts", "NAME:ADDRESS"),
+        ("extra_hosts: [':192.0.2.1']", "extra_hosts", "NAME:ADDRESS"),
+        ("extra_hosts: ['a:b']", "extra_hosts", "NAME:ADDRESS"),
+        ("extra_hosts: {a: 1.2.3}", "extra_hosts", "NAME:ADDRESS"),
+        ("devices: [{target: /dev/a}]", "devices[0].source", "missing"),
+        ("scale: 2\n  deploy: {replicas: 3}", "deploy.replicas", "given with scale"),
+        ("mem_limit: 1g\n  deploy: {resources: {limits: {memory: 2g}}}", "deploy.resources.limits.memory", "mem_limit"),
+        ("cpus: 1\n  deploy: {resources: {limits: {cpus: '2'}}}", "deploy.resources.limits.cpus", "given with cpus"),
+        ("pids_limit: 1\n  deploy: {resources: {limits: {pids: 2}}}", "deploy.resources.limits.pids", "pids_limit"),
+        ("mem_limit: none", "mem_limit", "bytes such as"),
+        ("deploy: {resources: {limits: {memory: none}}}", "deploy.resources.limits.memory", "bytes such as"),
+    ] {
+        check_wrong(&format!("services:\n web:\n  image: a\n  {service}\n"), &format!("services.web.{field}"), part);
+    }
+    let error = read_for(true, "services: {web: {image: a, deploy: {update_config: {order: last}}}}").unwrap_err();
+    assert_eq!(error.field, "services.web.deploy.update_config.order", "{error}");
+    for (image, is_one) in [
+        ("a", true),
+        ("shop/web:1", true),
+        ("registry.example:5000/shop/web_x-y.z:V1.0@sha256:0123456789abcdef0123456789abcdef", true),
+        ("localhost/a", true),
+        ("Host/a", true),
+        ("a b", false),
+        ("Web", false),
+        ("shop/Web", false),
+        ("a:", false),
+        ("a:-1", false),
+        ("/a", false),
+        ("a//b", false),
+        ("a@1", false),
+        ("-a", false),
+    ] {
+        let parsed = source::format::parse(&format!("services: {{web: {{image: '{image}'}}}}")).unwrap();
+        let mut warnings = Vec::new();
+        requests(&[parsed.value(plain_scalar)], &Reading::of_tests(), &mut warnings).unwrap();
+        assert_eq!(warnings.is_empty(), is_one, "{image}: {warnings:?}");
+    }
+}
+
+#[test]
 fn variables_have_defaults_alternatives_and_demands() {
-    let image = |text: &str| {
-        json(&format!("services: {{a: {{image: \"{text}\"}}}}\n"))[0]["image"].as_str().unwrap().to_owned()
+    let label = |text: &str| {
+        let found = json(&format!("services: {{a: {{image: a, labels: {{x: \"{text}\"}}}}}}\n"));
+        found[0]["labels"]["x"].as_str().unwrap().to_owned()
     };
     for (text, expected) in [
         ("x${TAG:+yes}${NO:+no}", "xyes"),
@@ -349,10 +396,14 @@ fn variables_have_defaults_alternatives_and_demands() {
         ("${TAG:?must be}", "7"),
         ("a$$b", "a$b"),
     ] {
-        assert_eq!(image(text), expected, "{text}");
+        assert_eq!(label(text), expected, "{text}");
     }
     let wrong = |text: &str, part: &str| {
-        check_wrong(&format!("services: {{a: {{image: \"{text}\"}}}}\n"), "services.a.image", part);
+        check_wrong(
+            &format!("services: {{a: {{image: a, labels: {{x: \"{text}\"}}}}}}\n"),
+            "services.a.labels.x",
+            part,
+        );
     };
     wrong("${NO:?give a tag}", "give a tag");
     wrong("${NO?}", "NO is not set");
@@ -434,6 +485,22 @@ fn keys_of_the_specification_are_read() {
             "/engine/extra_hosts",
             serde_json::json!(["a:192.0.2.1", "b:192.0.2.2"]),
         ),
+        (
+            "devices: [{source: /dev/fuse}, {source: /dev/a, target: /dev/b, permissions: r}]",
+            "/engine/devices",
+            serde_json::json!(["/dev/fuse:/dev/fuse", "/dev/a:/dev/b:r"]),
+        ),
+        (
+            "extra_hosts: ['a:::1', 'b=[::2]', 'c:host-gateway', 'd:']",
+            "/engine/extra_hosts",
+            serde_json::json!(["a:::1", "b:::2", "c:host-gateway"]),
+        ),
+        (
+            "mem_limit: 1g\n    deploy: {resources: {limits: {memory: 1024m}}}",
+            "/limits/memory",
+            serde_json::json!("1024m"),
+        ),
+        ("scale: 2\n    deploy: {replicas: 2}", "/count", serde_json::json!(2)),
         ("pid: '${NO:-}'", "/engine", serde_json::json!(null)),
         ("cpu_quota: '50000'", "/engine/cpu_quota", serde_json::json!(50_000)),
         ("dns_opt: ['ndots:1']", "/engine/dns_opt", serde_json::json!(["ndots:1"])),

@@ -6,7 +6,7 @@ use crate::cli::compose::networks::real_name;
 use crate::cli::compose::section::{Section, unsupported};
 use crate::cli::compose::service::truth;
 use crate::place::invalid::Invalid;
-use crate::place::request::volume::named_volume;
+use crate::place::request::volume::{fields, mount_point, named_volume};
 use crate::stack::unit::INDEX;
 
 /// What a file says of volumes with names.
@@ -163,6 +163,47 @@ pub(super) fn volumes(service: &Section<'_>) -> Result<Value, Invalid> {
         }
     };
     Ok(Value::list(items.map(volume).collect::<Result<Vec<_>, _>>()?))
+}
+
+/// Checks of mounts what only an engine would refuse, when units before this one run already.
+pub(super) fn check_mounts(service: &Section<'_>, mounts: &[Value]) -> Result<(), Invalid> {
+    /// What an engine knows behind the place in the container.
+    const MODES: [&str; 14] = [
+        "Z",
+        "cached",
+        "consistent",
+        "delegated",
+        "nocopy",
+        "private",
+        "ro",
+        "rprivate",
+        "rshared",
+        "rslave",
+        "rw",
+        "shared",
+        "slave",
+        "z",
+    ];
+    let mut places = Vec::new();
+    for mount in mounts.iter().filter_map(Value::as_str) {
+        let wrong = |problem: String, expected: String| Err(Invalid::new(service.at("volumes"), problem, expected));
+        match fields(mount)[..] {
+            [_, _, modes] => {
+                // An empty one, as a variable may be, says nothing.
+                if let Some(mode) = modes.split(',').find(|mode| !mode.is_empty() && !MODES.contains(mode)) {
+                    return wrong(format!("found {mode:?} in {mount:?}"), format!("of {}", MODES.join(", ")));
+                }
+            }
+            [_, _, _, ..] => return wrong(format!("found {mount:?}"), "source, place in the container, modes".into()),
+            _ => {}
+        }
+        let place = mount_point(mount);
+        if places.contains(&place) {
+            return wrong(format!("two appear at {place}"), "one at each place in the container".into());
+        }
+        places.push(place);
+    }
+    Ok(())
 }
 
 /// `{type: bind, source: /srv, target: /data, read_only: true}`.

@@ -8,28 +8,12 @@ fn input(shown: &str, text: &str) -> Input {
     Input { shown: shown.to_owned(), text: text.to_owned(), rendered: None }
 }
 
-/// The stack that a file describes.
-pub(super) fn read_of(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> ReadStack {
-    let files = Files {
+/// A file in the folder `Shop`.
+fn of_file(text: &str) -> Files<'_> {
+    Files {
         compose: input("shop.yml", text),
         more: Vec::new(),
         rancher: None,
-        stack: None,
-        folder: Some("Shop".to_owned()),
-        variable,
-        unset_is_empty: false,
-        path: PathBuf::new(),
-        is_confined: false,
-        profiles: &[],
-    };
-    read_stack(&files).unwrap()
-}
-
-fn wrong(compose: Input, rancher: Option<&str>) -> String {
-    let files = Files {
-        compose,
-        more: Vec::new(),
-        rancher: rancher.map(|text| input("second", text)),
         stack: None,
         folder: Some("Shop".to_owned()),
         variable: &|_| None,
@@ -37,11 +21,31 @@ fn wrong(compose: Input, rancher: Option<&str>) -> String {
         path: PathBuf::new(),
         is_confined: false,
         profiles: &[],
-    };
+    }
+}
+
+/// The stack that a file describes.
+pub(super) fn read_of(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> ReadStack {
+    read_stack(&Files { variable, ..of_file(text) }).unwrap()
+}
+
+fn wrong(compose: Input, rancher: Option<&str>) -> String {
+    let files = Files { compose, rancher: rancher.map(|text| input("second", text)), ..of_file("") };
     match read_stack(&files) {
         Ok(read) => panic!("{read:?}"),
         Err(failure) => failure.to_string(),
     }
+}
+
+#[test]
+fn a_folder_that_can_give_no_name_is_named() {
+    let files = Files { folder: Some("x".repeat(41)), ..of_file("services: {web: {image: a}}\n") };
+    let failure = read_stack(&files).unwrap_err().to_string();
+    assert!(
+        failure.starts_with("shop.yml: the stack is called as the folder is") && failure.contains("--stack"),
+        "{failure}"
+    );
+    assert_eq!(read_stack(&Files { stack: Some("shop"), ..files }).unwrap().name, "shop");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) fn named_volume(mount: &str) -> Option<&str> {
 }
 
 /// Where a volume such as `/srv/data:/data:ro` appears in the container, with slashes and without the drive, as targets of files are.
-pub(super) fn mount_point(volume: &str) -> String {
+pub(crate) fn mount_point(volume: &str) -> String {
     let target = match fields(volume)[..] {
         [_, target, ..] if target.contains(['/', '\\']) => target,
         [only, ..] => only,

@@ -111,7 +111,8 @@ impl DockerEngine {
         let started = state.started_at.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
         let started = started.and_then(|at| i32::try_from(at.unix_timestamp()).ok());
         let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
-        let for_good = policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
+        let for_good =
+            policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
         Ok(Ended { started_again: started.filter(|_| state.running == Some(true)), for_good })
     }
 
