@@ -357,8 +357,6 @@ fn what_only_an_engine_would_refuse_is_refused_here() {
     ] {
         check_wrong(&format!("services:\n web:\n  image: a\n  {service}\n"), &format!("services.web.{field}"), part);
     }
-    let error = read_for(true, "services: {web: {image: a, deploy: {update_config: {order: last}}}}").unwrap_err();
-    assert_eq!(error.field, "services.web.deploy.update_config.order", "{error}");
     for (image, is_one) in [
         ("a", true),
         ("shop/web:1", true),
