@@ -219,6 +219,7 @@ const SHELLS: [(&str, &[&str]); 12] = [
             "start/keep_unit.rs",
             "start/late.rs",
             "start/leased.rs",
+            "start/logs.rs",
             "start/look.rs",
             "start/progress.rs",
             "start/prune.rs",
