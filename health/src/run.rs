@@ -451,6 +451,39 @@ mod tests {
         assert_eq!((cast.load().votes.len(), cast.load().overrides.len()), (0, 0));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_other_containers_come_and_go_and_no_check_notices() {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let health = health(Scope::Own, &snapshots, &Arc::new(Store::new(Verdicts::default())), None);
+        let mut turn = health.first_turn();
+        let mut shown = |containers: &[(&str, &str)]| {
+            snapshots.publish(snapshot(containers));
+            health.take_in(&mut turn, false);
+        };
+        shown(&[("a", "running")]);
+        for _ in 0..2 {
+            let due = health.known().wheel.next_due().unwrap();
+            tokio::time::advance(due.saturating_sub(health.now())).await;
+            let job = health.next_job().unwrap();
+            let sample = Sample { at: health.now(), took: Duration::ZERO, outcome: Outcome::Fail("refused".into()) };
+            health.finish(&job, sample);
+        }
+        let known = || {
+            let known = health.known();
+            let check = known.wheel.get("a").unwrap();
+            (check.results.samples().count(), check.results.failing_since(), known.wheel.next_due())
+        };
+        let before = known();
+        assert_eq!(before.0, 2);
+        let names: Vec<String> = (0..1000).map(|number| format!("b{number}")).collect();
+        let more: Vec<_> = names.iter().map(|name| (&**name, "running")).chain([("a", "running")]).collect();
+        shown(&more);
+        assert_eq!(health.known().wheel.len(), 1001);
+        assert_eq!((known().0, known().1), (before.0, before.1));
+        shown(&[("a", "running")]);
+        assert_eq!(known(), before);
+    }
+
     #[tokio::test]
     async fn what_follows_from_the_end_of_containers_is_published_too() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));

@@ -33,21 +33,21 @@ pub(crate) struct LogsRead {
     pub(crate) failed: Vec<FailedTarget>,
 }
 
-/// What is known of a container whose log was begun.
+/// What is known of a container whose log was begun. Times are those since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Read,
-    /// Its log ended, and was read from this second on; 0 stands for all of it.
-    Ended(i32),
-    /// It could not be read any more, in this second of this host's clock.
-    Lost(i32),
+    /// Its log ended, and was read from this start on; zero stands for all of it.
+    Ended(Duration),
+    /// It could not be read any more from this time on, by this host's clock.
+    Lost(Duration),
     /// It does not run again.
     Over,
 }
 
 impl Known {
-    /// From which second on it is to be read again, given what its engine says; otherwise what is known of it now.
-    fn next(self, ended: Ended) -> Result<i32, Self> {
+    /// From when on it is to be read again, given what its engine says; otherwise what is known of it now.
+    fn next(self, ended: Ended) -> Result<Duration, Self> {
         match (self, ended.started_again) {
             (Self::Ended(since), Some(started)) if started > since => Ok(started),
             (Self::Lost(at), Some(started)) => Ok(started.max(at)),
@@ -64,12 +64,14 @@ struct Reading<'r> {
     logs: JoinSet<(Target, LogPart, Result<(), EngineError>)>,
     /// By the engine's id.
     known: BTreeMap<Text, Known>,
+    /// How many were begun, each counted once.
+    containers: usize,
     failed: BTreeMap<Text, FailedTarget>,
 }
 
 impl Reading<'_> {
     fn begin(&mut self, target: Target, part: LogPart) {
-        self.known.insert(target.container.clone(), Known::Read);
+        self.containers += usize::from(self.known.insert(target.container.clone(), Known::Read).is_none());
         let (starter, lines) = (self.starter.clone(), self.lines.clone());
         self.logs.spawn(async move {
             let read = async {
@@ -89,7 +91,7 @@ impl Reading<'_> {
             Ok(()) => Known::Ended(part.since),
             Err(error) => {
                 self.failed.insert(target.container.clone(), failed(&target, &error));
-                Known::Lost(i32::try_from(self.starter.clock.now().as_secs()).unwrap_or(i32::MAX))
+                Known::Lost(self.starter.clock.now())
             }
         };
         self.known.insert(target.container, known);
@@ -98,6 +100,8 @@ impl Reading<'_> {
 
     /// Begins to read what is new among those that are there, or was started again; returns whether one of them is read or may be.
     async fn look(&mut self, there: Vec<Target>) -> bool {
+        let is_there = |id: &Text| there.iter().any(|target| target.container == *id);
+        self.known.retain(|id, known| *known == Known::Read || is_there(id));
         let asked = there.into_iter().map(|target| async {
             let known = self.known.get(&target.container).copied();
             let ended = match known {
@@ -110,24 +114,18 @@ impl Reading<'_> {
         });
         let mut goes_on = !self.logs.is_empty();
         for (target, known, ended) in join_all(asked).await {
-            let since = match (known, ended) {
-                (None, _) => 0,
-                (Some(known), Some(ended)) => match known.next(ended) {
-                    Ok(since) => since,
-                    Err(known) => {
-                        self.known.insert(target.container, known);
-                        goes_on |= known != Known::Over;
-                        continue;
-                    }
-                },
-                (Some(known), None) => {
-                    goes_on |= known != Known::Over;
-                    continue;
-                }
+            let next = match (known, ended) {
+                (None, _) => Ok(Duration::ZERO),
+                (Some(known), Some(ended)) => known.next(ended),
+                (Some(known), None) => Err(known),
             };
-            goes_on = true;
-            if self.logs.len() < LOGS_MAX {
-                self.begin(target, LogPart { tail: None, since, follow: true });
+            goes_on |= next != Err(Known::Over);
+            match next {
+                Ok(since) if self.logs.len() < LOGS_MAX => {
+                    self.begin(target, LogPart { tail: None, since, follow: true });
+                }
+                Ok(_) => {}
+                Err(known) => drop(self.known.insert(target.container, known)),
             }
         }
         goes_on
@@ -166,9 +164,9 @@ impl Starter {
         lines: &mpsc::Sender<Output>,
     ) -> LogsRead {
         let (logs, known, failed) = (JoinSet::new(), BTreeMap::new(), BTreeMap::new());
-        let mut reading = Reading { starter: self, lines, logs, known, failed };
+        let mut reading = Reading { starter: self, lines, logs, known, containers: 0, failed };
         for target in targets {
-            reading.begin(target, LogPart { tail, since: 0, follow: follow.is_some() });
+            reading.begin(target, LogPart { tail, since: Duration::ZERO, follow: follow.is_some() });
         }
         let to_its_end = async {
             match follow {
@@ -181,7 +179,7 @@ impl Starter {
             () = lines.closed() => {}
             () = self.stop.cancelled() => {}
         }
-        LogsRead { containers: reading.known.len(), failed: reading.failed.into_values().collect() }
+        LogsRead { containers: reading.containers, failed: reading.failed.into_values().collect() }
     }
 }
 
@@ -191,16 +189,17 @@ mod tests {
 
     #[test]
     fn a_log_is_read_on_from_the_next_start() {
-        let [running, again, ended, over] = [(Some(10), false), (Some(20), false), (None, false), (None, true)]
+        let at = Duration::from_millis;
+        let [running, again, ended, over] = [(Some(at(10)), false), (Some(at(20)), false), (None, false), (None, true)]
             .map(|(started_again, for_good)| Ended { started_again, for_good });
         // All of it was read, and its engine says that it was started since.
-        assert_eq!(Known::Ended(0).next(running), Ok(10));
-        assert_eq!(Known::Ended(10).next(again), Ok(20));
+        assert_eq!(Known::Ended(at(0)).next(running), Ok(at(10)));
+        assert_eq!(Known::Ended(at(10)).next(again), Ok(at(20)));
         // An engine that ends the log of what still runs is not asked for the same lines for ever.
-        assert_eq!(Known::Ended(10).next(running), Err(Known::Ended(10)));
+        assert_eq!(Known::Ended(at(10)).next(running), Err(Known::Ended(at(10))));
         // What was lost goes on where that was, or with its next start.
-        assert_eq!((Known::Lost(15).next(running), Known::Lost(15).next(again)), (Ok(15), Ok(20)));
-        for known in [Known::Ended(10), Known::Lost(15)] {
+        assert_eq!((Known::Lost(at(15)).next(running), Known::Lost(at(15)).next(again)), (Ok(at(15)), Ok(at(20))));
+        for known in [Known::Ended(at(10)), Known::Lost(at(15))] {
             assert_eq!((known.next(ended), known.next(over)), (Err(known), Err(Known::Over)));
         }
     }

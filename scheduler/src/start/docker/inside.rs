@@ -34,8 +34,8 @@ pub(crate) enum OutputStream {
 pub(crate) struct LogPart {
     /// Only so many of the last ones.
     pub(crate) tail: Option<u32>,
-    /// None of before this second since 1970 by the engine's clock; 0 leaves out none.
-    pub(crate) since: i32,
+    /// None of before the second in which this is, a time since 1970 by the engine's clock; zero leaves out none.
+    pub(crate) since: Duration,
     /// Also those that are added from now on, until the container ends.
     pub(crate) follow: bool,
 }
@@ -43,8 +43,8 @@ pub(crate) struct LogPart {
 /// What an engine says of a container whose log has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// The second since 1970 at which it was started again; `None` if it was not.
-    pub(crate) started_again: Option<i32>,
+    /// When it was started again, since 1970 by its engine's clock; `None` if it does not run.
+    pub(crate) started_again: Option<Duration>,
     /// Whether its engine leaves it so.
     pub(crate) for_good: bool,
 }
@@ -62,6 +62,7 @@ impl DockerEngine {
         (lines, as_line): (&mpsc::Sender<T>, impl Fn(OutputStream, &[u8]) -> T),
     ) -> Result<(), EngineError> {
         let tail = tail.map_or_else(|| "all".to_owned(), |lines| lines.to_string());
+        let since = i32::try_from(since.as_secs()).unwrap_or(i32::MAX);
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).follow(follow).tail(&tail).since(since);
         let options = options.build();
         let docker = self.engine.client().await?;
@@ -109,7 +110,7 @@ impl DockerEngine {
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(container, none).await }).await?;
         let state = found.state.unwrap_or_default();
         let started = state.started_at.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
-        let started = started.and_then(|at| i32::try_from(at.unix_timestamp()).ok());
+        let started = started.and_then(|at| Duration::try_from(at - OffsetDateTime::UNIX_EPOCH).ok());
         let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
         let for_good =
             policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
