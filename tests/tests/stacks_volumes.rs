@@ -104,6 +104,29 @@ fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
     eventually("the stack is gone", LIMIT, || (world.ask(&["stacks", "shop"]).code == Some(1)).then_some(()));
     what_another_placement_mounts_stays_for_good(&mut world, &file, &others);
     a_unit_is_where_its_volume_is(&mut world);
+    a_unit_is_where_an_external_volume_is(&mut world);
+}
+
+/// Whatever speaks for another host; an engine would make an empty one there.
+fn a_unit_is_where_an_external_volume_is(world: &mut Stacked) {
+    world.hosts.engines[1].docker(&["volume", "create", "only-here"]);
+    world.hosts.engines[1].run_box("busy", &["--label", "own=1"]);
+    let text = BASE.replace("base:", "only:").replace("only:/data", "VOLUME:/data");
+    let text = text.replace("volumes: {only: {per_container: true}}", "volumes: {VOLUME: {external: true}}");
+    let named = |name: &str| text.replace("name: base", "name: external").replace("VOLUME", name);
+    let lost = world.file("external.yml", &named("nowhere"));
+    let said = world.ends(1, &["up", &lost]);
+    assert!(said.contains("no volume nowhere there, and it is external"), "{said}");
+    let file = world.file("external.yml", &named("only-here"));
+    world.ends(0, &["up", &file]);
+    let units =
+        |host: usize| world.hosts.engines[host].docker(&["ps", "--quiet", "--filter", "label=io.berth.unit=only/1"]);
+    assert_eq!([0, 1].map(|host| units(host).lines().count()), [0, 1]);
+    let there: BTreeSet<_> = world.volumes().into_iter().filter(|(_, name)| name == "only-here").collect();
+    assert_eq!(there, [(1, "only-here".to_owned())].into());
+    world.ends(0, &["down", "external"]);
+    world.hosts.engines[1].docker(&["rm", "--force", "busy"]);
+    world.hosts.engines[1].docker(&["volume", "rm", "only-here"]);
 }
 
 /// Whatever else speaks for another host. Each run adds a line to the volume.
@@ -132,7 +155,9 @@ fn a_unit_is_where_its_volume_is(world: &mut Stacked) {
     world.ends(0, &["scale", "base/base=0"]);
     eventually("it is removed", LIMIT, || (world.running("base") == 0).then_some(()));
     world.restart_scheduler();
-    world.ends(0, &["scale", "base/base=1"]);
+    eventually("the scheduler has read its ledger", LIMIT, || {
+        (world.ask(&["scale", "base/base=1"]).code == Some(0)).then_some(())
+    });
     eventually("the next one has its data", LIMIT, || (runs(world).1 == Some(4)).then_some(()));
 
     // Where its volume is it finds no room for what it becomes: nothing stops for that.
@@ -187,6 +212,9 @@ fn volumes_stay_that_the_policy_does_not_give_and_those_of_a_host_that_is_away()
         scheduler.with("--policy", path)
     };
     let Some(mut world) = Stacked::start_with(2, policy) else { return };
+    for engine in &world.hosts.engines {
+        engine.docker(&["volume", "create", "theirs"]);
+    }
     let file = world.file("shop.yml", SHOP);
     world.ends(0, &["up", &file]);
     // A volume with the labels of the stack that nobody may have: by its name a person would not know.

@@ -402,6 +402,19 @@ impl DockerEngine {
         Ok(())
     }
 
+    /// Whether there is a volume of this name.
+    ///
+    /// # Errors
+    ///
+    /// What the engine said.
+    pub(crate) async fn has_volume(&self, name: &str) -> Result<bool, EngineError> {
+        // Those whose names contain it.
+        let filters = HashMap::from([("name", vec![name.to_owned()])]);
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let found = self.ask(ASK_TIME, |docker| async move { docker.list_volumes(Some(options)).await }).await?;
+        Ok(found.volumes.unwrap_or_default().iter().any(|one| one.name == name))
+    }
+
     /// The names of volumes that have all these labels.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 //! with no others, the scheduler makes them before the container: what has its labels was made by it for this stack. One that
 //! is there already gets none.
 
+use std::collections::BTreeSet;
+
 use engine::EngineError;
 use model::Text;
 use tracing::warn;
@@ -23,8 +25,8 @@ impl StartJob {
     ///
     /// # Errors
     ///
-    /// Fails if one with options is not made, or is there with others: what is written would be somewhere else. Of another one it is
-    /// no error yet: the engine makes it for the container too, or says why not.
+    /// Fails if one with options is not made, or is there with others, and if one that others make is not there: what is written would
+    /// be somewhere else. Of another one it is no error yet: the engine makes it for the container too, or says why not.
     pub(super) async fn make_volumes(
         &self,
         docker: &DockerEngine,
@@ -41,7 +43,16 @@ impl StartJob {
                 Some(one) => Err(EngineError::Refused(format!("{} has options, and is of no stack", one.volume))),
             };
         };
-        for name in own_volumes(member) {
+        // A driver may have it without having been asked for it on this host.
+        for name in named_volumes(member).filter(|name| driver.is_none() && is_external(member, name)) {
+            if !docker.has_volume(name).await? {
+                let text = format!(
+                    "no volume {name} there, and it is external: type `docker volume create {name}` on the host that is to have it"
+                );
+                return Err(EngineError::Refused(text));
+            }
+        }
+        for name in named_volumes(member).filter(|name| !is_external(member, name)) {
             let options = member.run.volume_options.iter().find(|one| *one.volume == *name);
             let options = options.map_or(&[][..], |one| &one.options);
             match docker.make_volume(name, driver, options, &labels(&unit.stack, ledger)).await {
@@ -61,14 +72,15 @@ pub(crate) fn labels<'a>(stack: &'a str, ledger: &'a str) -> [(&'a str, &'a str)
     [(STACK_LABEL, stack), (LEDGER_LABEL, ledger)]
 }
 
-/// The names of volumes that are made for a container, each once.
-fn own_volumes(member: &Member) -> Vec<&str> {
-    let is_external = |name: &str| member.run.external_volumes.iter().any(|own: &Text| **own == *name);
-    let mut names: Vec<&str> = member.run.volumes.iter().filter_map(|volume| named_volume(volume)).collect();
-    names.retain(|name| !is_external(name));
-    names.sort_unstable();
-    names.dedup();
-    names
+/// The names of the volumes of a container, each once.
+fn named_volumes(member: &Member) -> impl Iterator<Item = &str> {
+    let names: BTreeSet<&str> = member.run.volumes.iter().filter_map(|volume| named_volume(volume)).collect();
+    names.into_iter()
+}
+
+/// Whether others make a volume.
+fn is_external(member: &Member, name: &str) -> bool {
+    member.run.external_volumes.iter().any(|own: &Text| **own == *name)
 }
 
 #[cfg(test)]
@@ -80,6 +92,8 @@ mod tests {
         let request = serde_json::json!({ "image": "i", "external_volumes": ["theirs"],
             "volumes": ["data:/a", "data:/b:ro", "theirs:/c", "/srv:/d", "C:\\srv:C:\\e", "/f", "log:/g"] });
         let request = Request::parse(&serde_json::from_value(request).unwrap()).unwrap();
-        assert_eq!(own_volumes(&request.members[0]), ["data", "log"]);
+        let member = &request.members[0];
+        let (theirs, own): (Vec<_>, Vec<_>) = named_volumes(member).partition(|name| is_external(member, name));
+        assert_eq!((theirs, own), (vec!["theirs"], vec!["data", "log"]));
     }
 }
