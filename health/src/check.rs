@@ -85,7 +85,7 @@ impl Checker {
         let [to_connect, to_respond] = [spec.connect_timeout(), spec.response_timeout].map(|time| time * patience);
         let begun = match socket::probe(address) {
             Ok(stream) => stream,
-            Err(error) => return not_connected(&error),
+            Err(error) => return not_begun(&error, is_elsewhere),
         };
         // A container of this machine has mostly answered by now, and nothing has to be waited for.
         let is_connected = socket::is_connected(&begun);
@@ -184,12 +184,21 @@ async fn ask(
     }
 }
 
-/// Whether a connection that was not made says something about the container, or about this host.
+/// Whether a connection that could not even be begun says something about the container. That this host has no route to a container of
+/// another one is its own fault; one of its own that it has no route to is reached by nobody.
+fn not_begun(error: &io::Error, is_elsewhere: bool) -> Outcome {
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable if is_elsewhere => Outcome::Unsure(format!("connect: {error}")),
+        _ => not_connected(error),
+    }
+}
+
+/// Whether a connection that was not made says something about the container, or about this host. What is unreachable a router said.
 fn not_connected(error: &io::Error) -> Outcome {
-    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, TimedOut};
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
     match error.kind() {
         ConnectionRefused => Outcome::Fail("connect: refused".to_owned()),
-        ConnectionReset | HostUnreachable | TimedOut => Outcome::Fail(format!("connect: {error}")),
+        ConnectionReset | HostUnreachable | NetworkUnreachable | TimedOut => Outcome::Fail(format!("connect: {error}")),
         _ => Outcome::Unsure(format!("connect: {error}")),
     }
 }
@@ -235,6 +244,16 @@ mod tests {
         assert!(matches!(&outcome, Outcome::Unsure(reason) if reason.contains("address of this host")), "{outcome:?}");
         assert_eq!(checker().check(address, &spec(&[])).await, Outcome::Pass);
         drop(listener);
+    }
+
+    #[test]
+    fn who_has_no_route_to_a_container_says_nothing_of_it_unless_it_is_its_own() {
+        let unreachable = io::Error::from(io::ErrorKind::NetworkUnreachable);
+        assert!(matches!(not_begun(&unreachable, true), Outcome::Unsure(_)));
+        assert!(matches!(not_begun(&unreachable, false), Outcome::Fail(_)));
+        // A router on the way.
+        assert!(matches!(not_connected(&unreachable), Outcome::Fail(_)));
+        assert!(matches!(not_begun(&io::ErrorKind::AddrNotAvailable.into(), false), Outcome::Unsure(_)));
     }
 
     #[tokio::test]

@@ -13,6 +13,9 @@ use crate::update::{OnFailure, Order, Update};
 /// Most characters of an index in an id: with two names of 40, a digest and a suffix it stays one that a request may have.
 const INDEX_MAX: usize = 23;
 
+/// What a service waits for whose next unit needs the place of the one before.
+const ENDING: &str = "waits until old units have ended";
+
 /// The id of a unit, unless another unit has it; `index` is its number, or the host's name of a global service.
 pub fn unit_id(stack: &str, service: &Service, index: &str) -> Text {
     // Names of hosts may be what no container can be called.
@@ -407,6 +410,11 @@ impl<'a> Planner<'a> {
             }
             Order::StartFirst => true,
         };
+        // What has not ended yet still has its volume and its port; the next batch begins when all of the last one is over.
+        if !start_first && self.ending().next().is_some() {
+            self.waits = ENDING.into();
+            return;
+        }
         if start_first && total <= wanted {
             self.place(batch);
         } else if !start_first && total < wanted {
@@ -441,8 +449,10 @@ impl<'a> Planner<'a> {
         let has = |units: &[&Unit], index: &Text| units.iter().any(|unit| unit.index == *index);
         let is_missing = |index: &&Text| !has(&self.new, index) && !has(&self.leaving, index);
         let mut missing: Vec<Text> = self.wanted.iter().filter(is_missing).cloned().collect();
-        // On the host of a global service the old one goes first.
-        missing.retain(|index| !service.global || !(has(&self.old, index) || self.is_ending(index)));
+        // On the host of a global service the old one goes first; what has a volume or a port alone waits for the end of the one before.
+        let waits =
+            |index: &Text| (service.global && has(&self.old, index)) || (self.has_to_end() && self.is_ending(index));
+        missing.retain(|index| !waits(index));
         missing.sort_by_key(|index| has(&self.old, index));
         for index in missing.into_iter().take(most) {
             self.place_one(&index);
@@ -469,11 +479,24 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether the unit of a global service that is to be replaced has not ended yet: its host has no room for the next one.
+    /// Whether a unit that is being stopped has to end before the next one of its index begins. Of a service that is settled, only what has
+    /// failed is removed, and what takes its place does not wait for an engine that may not answer.
+    fn has_to_end(&self) -> bool {
+        let is_stopped = self.rollout.wanted.global || self.rollout.stage.is_changing();
+        is_stopped && (!self.fits_beside() || self.rules().order == Order::StopFirst)
+    }
+
+    /// The units of the service that have not ended yet. Of those on a host that is gone nobody knows, and nothing waits for them.
+    fn ending(&self) -> impl Iterator<Item = &'a Unit> {
+        let (world, name) = (self.world, &self.rollout.wanted.name);
+        let is_so = move |unit: &&Unit| {
+            unit.service == *name && unit.state == State::Removing && !world.gone.contains(&unit.host)
+        };
+        world.units.iter().filter(is_so)
+    }
+
     fn is_ending(&self, index: &Text) -> bool {
-        let service = &self.rollout.wanted;
-        let is_so = |unit: &Unit| unit.service == service.name && unit.index == *index && unit.state == State::Removing;
-        service.global && self.world.units.iter().any(is_so)
+        self.ending().any(|unit| unit.index == *index)
     }
 
     /// An id that no unit has.
@@ -525,8 +548,11 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(&mut self) {
-        if self.wanted.iter().any(|index| self.is_ending(index)) {
-            self.waits = "waits until old units have ended".into();
+        let is_there = |index: &Text| self.new.iter().any(|unit| unit.index == *index);
+        let global = self.rollout.wanted.global;
+        let waits = |index: &Text| global || (!is_there(index) && self.has_to_end());
+        if self.wanted.iter().any(|index| waits(index) && self.is_ending(index)) {
+            self.waits = ENDING.into();
             return;
         }
         let confirm = self.rules().confirm && !self.kept.is_empty();

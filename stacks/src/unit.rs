@@ -91,6 +91,8 @@ pub struct World {
     pub leaving: BTreeSet<Text>,
     /// Hosts, by uuid, that get no more units, and on which what runs stays.
     pub cordoned: BTreeSet<Text>,
+    /// Hosts, by uuid, that are gone and have units that are being removed.
+    pub gone: BTreeSet<Text>,
     /// Services whose images did not come to their hosts, and why.
     pub missing_images: BTreeMap<Text, Text>,
     /// What is added to ids that placements of others have.

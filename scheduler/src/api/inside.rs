@@ -165,12 +165,10 @@ pub(super) async fn logs(
     note(&app, (Action::Logs, &subject, "read"), &asked.of, &targets, String::new());
     let own = app.clone();
     with_output(&app, streaming, move |lines| async move {
-        let found = || {
-            let mut found = own.starter.targets(&asked.of).unwrap_or_default();
-            found.retain(|target| own.placer.permit_inside(&subject, target.asked.clone(), false).is_ok());
-            found
-        };
-        let read = own.starter.read_logs(targets, asked.tail, asked.follow.then_some(found), &lines).await;
+        let found = || own.starter.targets(&asked.of).unwrap_or_default();
+        let may_read = |target: &Target| own.placer.permit_inside(&subject, target.asked.clone(), false).is_ok();
+        let follow = asked.follow.then_some((found, may_read));
+        let read = own.starter.read_logs(targets, asked.tail, follow, &lines).await;
         drop((place, lines));
         let status = if read.failed.len() == read.containers { StatusCode::BAD_GATEWAY } else { StatusCode::OK };
         Reply::json(status, &read)

@@ -264,9 +264,10 @@ fn lacks_units(rollout: &Rollout, world: &World) -> bool {
     world.units.iter().filter(own).count() < service.scale as usize
 }
 
-/// The units of a service that have room, by id and index in their placement.
+/// The units of a service that have room, by id and index in their placement; also those that are ending.
 fn units_of(world: &World, service: &Text) -> Vec<(Text, usize)> {
-    let own = world.units.iter().filter(|unit| unit.service == *service && unit.is_live());
+    let has_room = |unit: &Unit| unit.is_live() || unit.state == State::Removing;
+    let own = world.units.iter().filter(|unit| unit.service == *service && has_room(unit));
     own.filter(|unit| !matches!(unit.state, State::Failed(_))).map(|unit| (unit.id.clone(), 0)).collect()
 }
 

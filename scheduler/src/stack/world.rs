@@ -65,7 +65,9 @@ impl Look<'_> {
         own.begun.retain(|id, _| known.contains(id));
         memory.stacks.insert(stack.name.clone(), own);
         let sees_most = self.sees && self.sees_most(memory);
-        World { units, sees_most, now: self.now, ..World::default() }
+        let ending = units.iter().filter(|unit| unit.state == State::Removing).map(|unit| &unit.host);
+        let gone = ending.filter(|host| is_gone(self.inventory, host)).cloned().collect();
+        World { units, gone, sees_most, now: self.now, ..World::default() }
     }
 
     /// Whether at least half of all hosts that were seen are there.

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use model::Text;
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::start::Starter;
@@ -37,8 +37,11 @@ pub(crate) struct LogsRead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Read,
-    /// Its log ended, and was read from this start on; zero stands for all of it.
-    Ended(Duration),
+    /// Its log ended. It was read from a time on (zero stands for all of it), and goes on from another one.
+    Ended {
+        read_from: Duration,
+        at: Duration,
+    },
     /// It could not be read any more from this time on, by this host's clock.
     Lost(Duration),
     /// It does not run again.
@@ -49,9 +52,10 @@ impl Known {
     /// From when on it is to be read again, given what its engine says; otherwise what is known of it now.
     fn next(self, ended: Ended) -> Result<Duration, Self> {
         match (self, ended.started_again) {
-            (Self::Ended(since), Some(started)) if started > since => Ok(started),
-            (Self::Lost(at), Some(started)) => Ok(started.max(at)),
-            (Self::Ended(_) | Self::Lost(_), None) if ended.for_good => Err(Self::Over),
+            // One that ends the log of what still runs is not asked for the same lines for ever.
+            (Self::Ended { read_from, at }, Some(started)) if started > read_from => Ok(at),
+            (Self::Lost(at), Some(_)) => Ok(at),
+            (Self::Ended { .. } | Self::Lost(_), None) if ended.for_good => Err(Self::Over),
             (known, _) => Err(known),
         }
     }
@@ -61,9 +65,11 @@ impl Known {
 struct Reading<'r> {
     starter: &'r Arc<Starter>,
     lines: &'r mpsc::Sender<Output>,
-    logs: JoinSet<(Target, LogPart, Result<(), EngineError>)>,
-    /// By the engine's id.
+    logs: JoinSet<(Target, LogPart, Result<Duration, EngineError>)>,
+    /// By the engine's id, as the next two.
     known: BTreeMap<Text, Known>,
+    /// Those that are being read.
+    begun: BTreeMap<Text, (Target, AbortHandle)>,
     /// How many were begun, each counted once.
     containers: usize,
     failed: BTreeMap<Text, FailedTarget>,
@@ -72,23 +78,30 @@ struct Reading<'r> {
 impl Reading<'_> {
     fn begin(&mut self, target: Target, part: LogPart) {
         self.containers += usize::from(self.known.insert(target.container.clone(), Known::Read).is_none());
-        let (starter, lines) = (self.starter.clone(), self.lines.clone());
-        self.logs.spawn(async move {
-            let read = async {
-                let (docker, _) = starter.docker(&target.host)?;
-                docker.read_log(&target.container, part, (&lines, line_of(&target))).await
+        let (starter, lines, read) = (self.starter.clone(), self.lines.clone(), target.clone());
+        let task = self.logs.spawn(async move {
+            let read_to_end = async {
+                let (docker, _) = starter.docker(&read.host)?;
+                docker.read_log(&read.container, part, (&lines, line_of(&read))).await?;
+                if !part.follow {
+                    return Ok(Duration::ZERO);
+                }
+                // At once: what runs and ends between two looks is read too. One that is removed has nothing more to read.
+                Ok(docker.ended(&read.container).await.map(|ended| ended.at).unwrap_or_default())
             };
-            let read = read.await;
-            (target, part, read)
+            let ended_at = read_to_end.await;
+            (read, part, ended_at)
         });
+        self.begun.insert(target.container.clone(), (target, task));
     }
 
     /// Waits until a log ends; returns whether there was one.
     async fn ended(&mut self) -> bool {
         let Some(ended) = self.logs.join_next().await else { return false };
         let Ok((target, part, read)) = ended else { return true };
+        self.begun.remove(&target.container);
         let known = match read {
-            Ok(()) => Known::Ended(part.since),
+            Ok(at) => Known::Ended { read_from: part.since, at },
             Err(error) => {
                 self.failed.insert(target.container.clone(), failed(&target, &error));
                 Known::Lost(self.starter.clock.now())
@@ -105,7 +118,7 @@ impl Reading<'_> {
         let asked = there.into_iter().map(|target| async {
             let known = self.known.get(&target.container).copied();
             let ended = match known {
-                Some(Known::Ended(_) | Known::Lost(_)) => {
+                Some(Known::Ended { .. } | Known::Lost(_)) => {
                     async { self.starter.docker(&target.host)?.0.ended(&target.container).await }.await.ok()
                 }
                 _ => None,
@@ -131,14 +144,26 @@ impl Reading<'_> {
         goes_on
     }
 
-    /// Reads until none is left, as `found` says, that runs or may run again.
-    async fn follow(&mut self, found: impl Fn() -> Vec<Target>) {
+    /// Stops to read what may not be read any more.
+    fn stop(&mut self, may_read: impl Fn(&Target) -> bool) {
+        for (id, (target, task)) in self.begun.extract_if(.., |_, (target, _)| !may_read(target)) {
+            task.abort();
+            let error = EngineError::Refused("its log may not be read any more".into());
+            self.failed.insert(id.clone(), failed(&target, &error));
+            self.known.insert(id, Known::Over);
+        }
+    }
+
+    /// Reads until none is left, as `found` says, that runs or may run again, and that may be read.
+    async fn follow(&mut self, found: impl Fn() -> Vec<Target>, may_read: impl Fn(&Target) -> bool) {
         let mut there_at = Instant::now();
         loop {
             let look_at = Instant::now() + LOOK_AGAIN;
             let _ = timeout_at(look_at, async { while self.ended().await {} }).await;
             sleep_until(look_at).await;
-            let there = found();
+            self.stop(&may_read);
+            let mut there = found();
+            there.retain(&may_read);
             let none = there.is_empty();
             let goes_on = self.look(there).await;
             if !none {
@@ -155,22 +180,22 @@ impl Starter {
     /// Sends the lines of logs until they end, or the reader goes away.
     ///
     /// With `follow`, also what is written from now on; then a container that is started again is read on, and so is what comes in its
-    /// place, as `follow` finds it. That ends when none is left that runs or may run again.
+    /// place, as the first of `follow` finds it, as long as the second one allows it. That ends when none is left that runs or may run again.
     pub(crate) async fn read_logs(
         self: &Arc<Self>,
         targets: Vec<Target>,
         tail: Option<u32>,
-        follow: Option<impl Fn() -> Vec<Target>>,
+        follow: Option<(impl Fn() -> Vec<Target>, impl Fn(&Target) -> bool)>,
         lines: &mpsc::Sender<Output>,
     ) -> LogsRead {
-        let (logs, known, failed) = (JoinSet::new(), BTreeMap::new(), BTreeMap::new());
-        let mut reading = Reading { starter: self, lines, logs, known, containers: 0, failed };
+        let (known, begun, failed) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut reading = Reading { starter: self, lines, logs: JoinSet::new(), known, begun, containers: 0, failed };
         for target in targets {
             reading.begin(target, LogPart { tail, since: Duration::ZERO, follow: follow.is_some() });
         }
         let to_its_end = async {
             match follow {
-                Some(found) => reading.follow(found).await,
+                Some((found, may_read)) => reading.follow(found, may_read).await,
                 None => while reading.ended().await {},
             }
         };
@@ -189,18 +214,17 @@ mod tests {
 
     #[test]
     fn a_log_is_read_on_from_the_next_start() {
-        let at = Duration::from_millis;
-        let [running, again, ended, over] = [(Some(at(10)), false), (Some(at(20)), false), (None, false), (None, true)]
-            .map(|(started_again, for_good)| Ended { started_again, for_good });
-        // All of it was read, and its engine says that it was started since.
-        assert_eq!(Known::Ended(at(0)).next(running), Ok(at(10)));
-        assert_eq!(Known::Ended(at(10)).next(again), Ok(at(20)));
-        // An engine that ends the log of what still runs is not asked for the same lines for ever.
-        assert_eq!(Known::Ended(at(10)).next(running), Err(Known::Ended(at(10))));
-        // What was lost goes on where that was, or with its next start.
-        assert_eq!((Known::Lost(at(15)).next(running), Known::Lost(at(15)).next(again)), (Ok(at(15)), Ok(at(20))));
-        for known in [Known::Ended(at(10)), Known::Lost(at(15))] {
-            assert_eq!((known.next(ended), known.next(over)), (Err(known), Err(Known::Over)));
+        let time = Duration::from_millis;
+        let ended = |started: Option<u64>, for_good| Ended { started_again: started.map(time), at: time(0), for_good };
+        let ended_at = |read_from, at| Known::Ended { read_from: time(read_from), at: time(at) };
+        // From where it ended, so that nothing is left out that ran meanwhile.
+        assert_eq!(ended_at(0, 12).next(ended(Some(15), false)), Ok(time(12)));
+        assert_eq!(ended_at(12, 20).next(ended(Some(25), false)), Ok(time(20)));
+        // An engine that ends the log of what still runs.
+        assert_eq!(ended_at(10, 10).next(ended(Some(10), false)), Err(ended_at(10, 10)));
+        assert_eq!(Known::Lost(time(15)).next(ended(Some(20), false)), Ok(time(15)));
+        for known in [ended_at(0, 12), Known::Lost(time(15))] {
+            assert_eq!((known.next(ended(None, false)), known.next(ended(None, true))), (Err(known), Err(Known::Over)));
         }
     }
 }

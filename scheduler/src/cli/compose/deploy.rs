@@ -58,12 +58,9 @@ pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
 pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
     rules.only(&["delay", "failure_action", "max_failure_ratio", "monitor", "order", "parallelism"])?;
     let mut update: Draft = Vec::new();
-    match rules.get("parallelism").map(|value| (value, value.as_int())) {
-        None => {}
-        // All at once.
-        Some((_, Some(0))) => update.push(("batch".into(), Value::Int(COUNT_MAX))),
-        Some((value, _)) => update.push(("batch".into(), value.clone())),
-    }
+    // None is all at once.
+    let batch = integer(rules, "parallelism")?.map(|batch| if batch == 0 { COUNT_MAX } else { batch });
+    update.extend(batch.map(|batch| ("batch".into(), Value::Int(batch))));
     let time = |key: &str| -> Result<Option<i64>, Invalid> {
         let Some(text) = rules.text(key)? else { return Ok(None) };
         let wrong = || Invalid::new(rules.at(key), format!("found {text:?}"), "a time such as 10s or 1m30s");

@@ -291,7 +291,9 @@ impl Compose<'_> {
             for (field, rules) in self.updates(&deploy)? {
                 put(field, Some(rules));
             }
-            labels.extend(deploy.pairs("labels")?);
+            let of_deploy = deploy.pairs("labels")?;
+            self.check_labels(&deploy, &of_deploy)?;
+            labels.extend(of_deploy);
             let replicas = integer(&deploy, "replicas")?.map(Value::Int);
             count = the_same(count, (replicas, deploy.at("replicas")), "scale")?;
             match deploy.text("mode")?.as_deref() {

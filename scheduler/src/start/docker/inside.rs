@@ -45,6 +45,8 @@ pub(crate) struct LogPart {
 pub(crate) struct Ended {
     /// When it was started again, since 1970 by its engine's clock; `None` if it does not run.
     pub(crate) started_again: Option<Duration>,
+    /// When it ended, or was started again since: what it writes is read on from there.
+    pub(crate) at: Duration,
     /// Whether its engine leaves it so.
     pub(crate) for_good: bool,
 }
@@ -109,12 +111,16 @@ impl DockerEngine {
         let none = None::<InspectContainerOptions>;
         let found = self.ask(ASK_TIME, |docker| async move { docker.inspect_container(container, none).await }).await?;
         let state = found.state.unwrap_or_default();
-        let started = state.started_at.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
-        let started = started.and_then(|at| Duration::try_from(at - OffsetDateTime::UNIX_EPOCH).ok());
+        let time = |text: &Option<String>| {
+            let time = OffsetDateTime::parse(text.as_deref()?, &Rfc3339).ok()?;
+            Duration::try_from(time - OffsetDateTime::UNIX_EPOCH).ok()
+        };
+        let (started, finished) = (time(&state.started_at), time(&state.finished_at));
+        let started_again = started.filter(|_| state.running == Some(true));
         let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
         let for_good =
             policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
-        Ok(Ended { started_again: started.filter(|_| state.running == Some(true)), for_good })
+        Ok(Ended { started_again, at: started_again.or(finished).unwrap_or_default(), for_good })
     }
 
     /// All that the engine says of a container, without the values of its variables.
