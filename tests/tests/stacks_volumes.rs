@@ -105,6 +105,33 @@ fn a_stack_is_removed_with_the_volumes_that_were_made_for_it() {
     what_another_placement_mounts_stays_for_good(&mut world, &file, &others);
     a_unit_is_where_its_volume_is(&mut world);
     a_unit_is_where_an_external_volume_is(&mut world);
+    an_old_unit_ends_before_the_next_one_has_its_volume_and_port(&mut world);
+}
+
+/// Each host has one, which takes longer to end than a scheduler looks for room in vain.
+fn an_old_unit_ends_before_the_next_one_has_its_volume_and_port(world: &mut Stacked) {
+    const SLOW: &str = "name: slow
+volumes: {slow: {}}
+services:
+  slow:
+    image: box
+    command: [/bin/busybox, sh, -c, 'trap \"sleep 7; echo end $$N >> /data/log; exit\" TERM; echo start $$N >> /data/log; sleep 1000 & wait']
+    stop_grace_period: 20s
+    environment: {N: '1'}
+    volumes: ['slow:/data']
+    ports: ['8096:80']
+    deploy: {replicas: 2, update_config: {monitor: 1s, parallelism: 2}}
+";
+    let file = world.file("slow.yml", SLOW);
+    world.ends(0, &["up", &file]);
+    let file = world.file("slow.yml", &SLOW.replace("N: '1'", "N: '2'"));
+    world.ends(0, &["up", &file]);
+    for engine in &world.hosts.engines {
+        let id = engine.docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=slow"]).trim().to_owned();
+        let log = engine.docker(&["exec", &id, "/bin/busybox", "cat", "/data/log"]);
+        assert_eq!(log, "start 1\nend 1\nstart 2\n");
+    }
+    world.ends(0, &["down", "slow", "--volumes"]);
 }
 
 /// Whatever speaks for another host; an engine would make an empty one there.
