@@ -50,6 +50,10 @@ pub(super) fn restart(policy: &Section<'_>) -> Result<Value, Invalid> {
             None => "on-failure".into(),
         },
         None | Some("any") if times.is_none() => "always".into(),
+        None | Some("any") => {
+            let expected = "condition: on-failure, the only one whose attempts an engine counts";
+            return Err(Invalid::new(policy.at("max_attempts"), "is not supported with the condition any", expected));
+        }
         _ => return Err(unsupported(policy.at("condition"), &["none", "on-failure", "any"])),
     })
 }

@@ -35,10 +35,13 @@ impl Compose<'_> {
                 (_, Value::Text(text)) if text.trim().is_empty() => continue,
                 // Two ways to write one list.
                 ("extra_hosts", Value::Map(map)) => {
-                    let hosts = map.iter().filter_map(|(name, address)| {
-                        host(service, name, address.as_str().unwrap_or_default()).transpose()
-                    });
-                    Value::list(hosts.collect::<Result<Vec<_>, _>>()?)
+                    let mut hosts = Vec::new();
+                    for (name, value) in map {
+                        for address in value.as_list().unwrap_or_else(|| std::slice::from_ref(value)) {
+                            hosts.extend(host(service, name, &address.scalar_text().unwrap_or_default())?);
+                        }
+                    }
+                    Value::list(hosts)
                 }
                 ("storage_opt" | "sysctls", Value::List(_)) => Map::new(service.pairs(name)?).into(),
                 ("init" | "oom_kill_disable" | "privileged" | "read_only", _) => {

@@ -346,6 +346,9 @@ fn what_only_an_engine_would_refuse_is_refused_here() {
         ("extra_hosts: [a]", "extra_hosts", "NAME:ADDRESS"),
         ("extra_hosts: [':192.0.2.1']", "extra_hosts", "NAME:ADDRESS"),
         ("extra_hosts: ['a:b']", "extra_hosts", "NAME:ADDRESS"),
+        ("extra_hosts: {a: 5}", "extra_hosts", "NAME:ADDRESS"),
+        ("volumes: ['/a:/b', 'data:/b/']", "volumes", "two appear at /b"),
+        ("deploy: {restart_policy: {max_attempts: 3}}", "deploy.restart_policy.max_attempts", "on-failure"),
         ("extra_hosts: {a: 1.2.3}", "extra_hosts", "NAME:ADDRESS"),
         ("devices: [{target: /dev/a}]", "devices[0].source", "missing"),
         ("scale: 2\n  deploy: {replicas: 3}", "deploy.replicas", "given with scale"),
@@ -479,19 +482,14 @@ fn keys_of_the_specification_are_read() {
         ("deploy: {resources: {limits: {pids: 5}}}", "/engine/pids_limit", serde_json::json!(5)),
         ("cgroup: private", "/engine/cgroup", serde_json::json!("private")),
         (
-            "extra_hosts: ['a=192.0.2.1', 'b:192.0.2.2']",
-            "/engine/extra_hosts",
-            serde_json::json!(["a:192.0.2.1", "b:192.0.2.2"]),
-        ),
-        (
             "devices: [{source: /dev/fuse}, {source: /dev/a, target: /dev/b, permissions: r}]",
             "/engine/devices",
             serde_json::json!(["/dev/fuse:/dev/fuse", "/dev/a:/dev/b:r"]),
         ),
         (
-            "extra_hosts: ['a:::1', 'b=[::2]', 'c:host-gateway', 'd:']",
+            "extra_hosts: ['a:::1', 'b=[::2]', 'c:host-gateway', 'd:', 'e=192.0.2.1']",
             "/engine/extra_hosts",
-            serde_json::json!(["a:::1", "b:::2", "c:host-gateway"]),
+            serde_json::json!(["a:::1", "b:::2", "c:host-gateway", "e:192.0.2.1"]),
         ),
         (
             "mem_limit: 1g\n    deploy: {resources: {limits: {memory: 1024m}}}",
@@ -499,6 +497,11 @@ fn keys_of_the_specification_are_read() {
             serde_json::json!("1024m"),
         ),
         ("scale: 2\n    deploy: {replicas: 2}", "/count", serde_json::json!(2)),
+        (
+            "extra_hosts: {a: [192.0.2.1, '::1'], b: 192.0.2.2}",
+            "/engine/extra_hosts",
+            serde_json::json!(["a:192.0.2.1", "a:::1", "b:192.0.2.2"]),
+        ),
         ("pid: '${NO:-}'", "/engine", serde_json::json!(null)),
         ("cpu_quota: '50000'", "/engine/cpu_quota", serde_json::json!(50_000)),
         ("dns_opt: ['ndots:1']", "/engine/dns_opt", serde_json::json!(["ndots:1"])),

@@ -197,7 +197,7 @@ pub(super) fn check_mounts(service: &Section<'_>, mounts: &[Value]) -> Result<()
             [_, _, _, ..] => return wrong(format!("found {mount:?}"), "source, place in the container, modes".into()),
             _ => {}
         }
-        let place = mount_point(mount);
+        let place = mount_point(mount).trim_end_matches('/').to_owned();
         if places.contains(&place) {
             return wrong(format!("two appear at {place}"), "one at each place in the container".into());
         }

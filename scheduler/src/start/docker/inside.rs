@@ -118,8 +118,11 @@ impl DockerEngine {
         let (started, finished) = (time(&state.started_at), time(&state.finished_at));
         let started_again = started.filter(|_| state.running == Some(true));
         let policy = found.host_config.and_then(|host| host.restart_policy).and_then(|policy| policy.name);
-        let for_good =
-            policy.is_none_or(|name| matches!(name, RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO));
+        let for_good = policy.is_none_or(|name| match name {
+            RestartPolicyNameEnum::EMPTY | RestartPolicyNameEnum::NO => true,
+            RestartPolicyNameEnum::ON_FAILURE => state.exit_code == Some(0),
+            _ => false,
+        });
         Ok(Ended { started_again, at: started_again.or(finished).unwrap_or_default(), for_good })
     }
 
