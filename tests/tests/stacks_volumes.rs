@@ -129,7 +129,7 @@ services:
     for engine in &world.hosts.engines {
         let id = engine.docker(&["ps", "--quiet", "--filter", "label=io.berth.stack=slow"]).trim().to_owned();
         let log = engine.docker(&["exec", &id, "/bin/busybox", "cat", "/data/log"]);
-        assert_eq!(log, "start 1\nend 1\nstart 2\n");
+        assert_eq!(log, "start 1\nend 1\nstart 2");
     }
     world.ends(0, &["down", "slow", "--volumes"]);
 }
