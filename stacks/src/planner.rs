@@ -486,7 +486,7 @@ impl<'a> Planner<'a> {
         is_stopped && (!self.fits_beside() || self.rules().order == Order::StopFirst)
     }
 
-    /// The units of the service that have not ended yet. Of those on a host that is gone nobody knows, and nothing waits for them.
+    /// The units of the service that have not ended yet, but for those on a host that is gone: nothing can wait for these.
     fn ending(&self) -> impl Iterator<Item = &'a Unit> {
         let (world, name) = (self.world, &self.rollout.wanted.name);
         let is_so = move |unit: &&Unit| {
@@ -550,8 +550,8 @@ impl<'a> Planner<'a> {
     fn finish(&mut self) {
         let is_there = |index: &Text| self.new.iter().any(|unit| unit.index == *index);
         let global = self.rollout.wanted.global;
-        let waits = |index: &Text| global || (!is_there(index) && self.has_to_end());
-        if self.wanted.iter().any(|index| waits(index) && self.is_ending(index)) {
+        let waits = |index: &Text| (global || !is_there(index)) && self.is_ending(index);
+        if self.has_to_end() && self.wanted.iter().any(waits) {
             self.waits = ENDING.into();
             return;
         }

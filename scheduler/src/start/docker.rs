@@ -408,11 +408,8 @@ impl DockerEngine {
     ///
     /// What the engine said.
     pub(crate) async fn has_volume(&self, name: &str) -> Result<bool, EngineError> {
-        // Those whose names contain it.
-        let filters = HashMap::from([("name", vec![name.to_owned()])]);
-        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let found = self.ask(ASK_TIME, |docker| async move { docker.list_volumes(Some(options)).await }).await?;
-        Ok(found.volumes.unwrap_or_default().iter().any(|one| one.name == name))
+        // Of those whose names contain it.
+        Ok(self.listed_volumes("name", vec![name.to_owned()]).await?.iter().any(|own| **own == *name))
     }
 
     /// The names of volumes that have all these labels.
@@ -422,12 +419,17 @@ impl DockerEngine {
     /// What the engine said.
     pub(crate) async fn volumes_with(&self, labels: &[(&str, &str)]) -> Result<Vec<Text>, EngineError> {
         let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let filters = HashMap::from([("label", labels)]);
-        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let found = self.ask(ASK_TIME, |docker| async move { docker.list_volumes(Some(options)).await }).await?;
-        let mut names: Vec<Text> = found.volumes.unwrap_or_default().into_iter().map(|one| one.name.into()).collect();
+        let mut names = self.listed_volumes("label", labels).await?;
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// The names of volumes that pass a filter of the engine.
+    async fn listed_volumes(&self, filter: &str, values: Vec<String>) -> Result<Vec<Text>, EngineError> {
+        let filters = HashMap::from([(filter, values)]);
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let found = self.ask(ASK_TIME, |docker| async move { docker.list_volumes(Some(options)).await }).await?;
+        Ok(found.volumes.unwrap_or_default().into_iter().map(|one| one.name.into()).collect())
     }
 
     /// Removes a volume; that there is none is no error.

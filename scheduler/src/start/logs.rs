@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
 /// What came of the logs that were read.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct LogsRead {
     /// How many containers' logs were to be read.
     pub(crate) containers: usize,

@@ -84,35 +84,34 @@ pub(super) fn update(rules: &Section<'_>) -> Result<Value, Invalid> {
 
 /// What a service takes, and the most that it may take.
 pub(super) fn amounts(service: &Section<'_>) -> Result<(Value, Value), Invalid> {
-    let memory = |section: &Section<'_>, key: &str| section.get(key).and_then(bytes);
     let section = service.below("deploy")?.map_or(Ok(None), |deploy| deploy.below("resources"))?;
     if let Some(section) = &section {
         section.only(&["limits", "reservations"])?;
     }
-    let reserved = integer(service, "milli_cpu_reservation")?.map(Value::Int);
-    let of_service = [
-        (
-            "reservations",
-            [("mem_reservation", memory(service, "mem_reservation")), ("milli_cpu_reservation", reserved)],
-        ),
-        ("limits", [("mem_limit", memory(service, "mem_limit")), ("cpus", processors(service, "cpus")?)]),
-    ];
-    let mut drafts = Vec::new();
-    for (key, [(memory_key, mut most), (processors_key, mut cpus)]) in of_service {
-        let amounts = section.as_ref().map_or(Ok(None), |section| section.below(key))?;
-        if let Some(amounts) = amounts {
-            let pids: &[&str] = if key == "limits" { &["pids"] } else { &[] };
-            amounts.only(&[&["cpus", "memory"], pids].concat())?;
-            most = the_same(most, (memory(&amounts, "memory"), amounts.at("memory")), memory_key)?;
-            cpus = the_same(cpus, (processors(&amounts, "cpus")?, amounts.at("cpus")), processors_key)?;
-        }
-        let fields = [("memory", most), ("milli_cpu", cpus)];
-        drafts.push(
-            Map::new(fields.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()).into(),
-        );
+    let below = |key| section.as_ref().map_or(Ok(None), |section| section.below(key));
+    let reserved = ("milli_cpu_reservation", integer(service, "milli_cpu_reservation")?.map(Value::Int));
+    let known = ["cpus", "memory", "pids"];
+    let resources = amounts_of(below("reservations")?, &known[..2], (service, "mem_reservation"), reserved)?;
+    let most = ("cpus", processors(service, "cpus")?);
+    Ok((resources, amounts_of(below("limits")?, &known, (service, "mem_limit"), most)?))
+}
+
+/// Memory and processors as keys of a service say them, or a section of `deploy`.
+fn amounts_of(
+    deploy: Option<Section<'_>>,
+    known: &[&str],
+    (service, memory_key): (&Section<'_>, &str),
+    (cpus_key, mut cpus): (&str, Option<Value>),
+) -> Result<Value, Invalid> {
+    let mut memory = service.get(memory_key).and_then(bytes);
+    if let Some(deploy) = deploy {
+        deploy.only(known)?;
+        let more = deploy.get("memory").and_then(bytes);
+        memory = the_same(memory, (more, deploy.at("memory")), memory_key)?;
+        cpus = the_same(cpus, (processors(&deploy, "cpus")?, deploy.at("cpus")), cpus_key)?;
     }
-    let [resources, limits] = <[Value; 2]>::try_from(drafts).unwrap_or_default();
-    Ok((resources, limits))
+    let fields = [("memory", memory), ("milli_cpu", cpus)];
+    Ok(Map::new(fields.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()).into())
 }
 
 fn processors(section: &Section<'_>, key: &str) -> Result<Option<Value>, Invalid> {

@@ -3,7 +3,7 @@
 use crate::cli::compose::section::Section;
 
 /// Fields of a container that a service says in one of several places, each with these in the order in which they count.
-const RENAMED: [(&str, &[&str]); 11] = [
+const RENAMED: [(&str, &[&str]); 15] = [
     ("constraints", &["deploy.placement.constraints"]),
     ("count", &["deploy.replicas", "scale", "scale_policy"]),
     ("limits.memory", &["deploy.resources.limits.memory", "mem_limit"]),
@@ -15,10 +15,6 @@ const RENAMED: [(&str, &[&str]); 11] = [
     ("rollback.on_failure", &["deploy.rollback_config.failure_action"]),
     ("spread", &["deploy.placement.preferences"]),
     ("start_after", &["depends_on"]),
-];
-
-/// The same of how units are replaced.
-const UPDATE: [(&str, &[&str]); 4] = [
     ("update", &["deploy.update_config", "upgrade_strategy"]),
     ("update.batch", &["deploy.update_config.parallelism", "upgrade_strategy.batch_size"]),
     ("update.on_failure", &["deploy.update_config.failure_action"]),
@@ -47,7 +43,7 @@ impl Origins {
             let first = keys.next().and_then(|key| service.get(key));
             keys.try_fold(first, |value, key| Some(value?.as_map()?.get(key))).flatten().is_some()
         };
-        for (own, ways) in RENAMED.iter().chain(&UPDATE) {
+        for (own, ways) in RENAMED {
             if let Some(way) = ways.iter().find(is_there) {
                 self.put(joined(field, own), service.at(way));
             }

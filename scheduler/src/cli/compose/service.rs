@@ -113,14 +113,13 @@ impl Compose<'_> {
             let expected = "none: the scheduler gives it to each container of a stack";
             return Err(Invalid::new(service.at(&format!("labels.{key}")), "is not supported", expected));
         }
-        for (key, _) in labels.iter().filter(|(key, _)| key.starts_with("io.rancher.")) {
-            if !LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
-                self.warn(service.at(&format!("labels.{key}")), "a label like any other: it has no effect here");
-            }
-        }
-        for (key, _) in labels.iter().filter(|(key, _)| key.starts_with(OWN_LABELS)) {
-            if !OWN_LABELS_WITH_EFFECT.iter().any(|known| key.starts_with(known)) {
-                let why = "a label like any other: nothing here knows it (docs/stacks.md); is it misspelt?";
+        let unknown_here = "a label like any other: nothing here knows it (docs/stacks.md); is it misspelt?";
+        for (beginning, known, why) in [
+            ("io.rancher.", &LABELS_WITH_EFFECT[..], "a label like any other: it has no effect here"),
+            (OWN_LABELS, &OWN_LABELS_WITH_EFFECT[..], unknown_here),
+        ] {
+            let has_effect = |key: &str| known.iter().any(|known| key.starts_with(known));
+            for (key, _) in labels.iter().filter(|(key, _)| key.starts_with(beginning) && !has_effect(key)) {
                 self.warn(service.at(&format!("labels.{key}")), why);
             }
         }

@@ -97,8 +97,8 @@ impl Compose<'_> {
         }
         if let Some((amount, at)) = pids_of_deploy(service)? {
             let own = settings.iter().position(|(name, _)| &**name == "pids_limit").map(|own| settings.remove(own).1);
-            the_same(own, (Some(amount.clone()), at), "pids_limit")?;
-            settings.push(("pids_limit".into(), amount));
+            let amount = the_same(own, (Some(amount), at), "pids_limit")?;
+            settings.extend(amount.map(|amount| ("pids_limit".into(), amount)));
         }
         if service.get("log_driver").is_some() || service.get("log_opt").is_some() {
             if service.get("logging").is_some() {

@@ -30,7 +30,7 @@ pub(crate) enum OutputStream {
 }
 
 /// Which lines of a log are read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LogPart {
     /// Only so many of the last ones.
     pub(crate) tail: Option<u32>,
