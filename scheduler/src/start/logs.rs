@@ -86,8 +86,8 @@ impl Reading<'_> {
                 if !part.follow {
                     return Ok(Duration::ZERO);
                 }
-                // At once: what runs and ends between two looks is read too. One that is removed has nothing more to read.
-                Ok(docker.ended(&read.container).await.map(|ended| ended.at).unwrap_or_default())
+                // At once: what runs and ends between two looks is read too. Of an engine that is away then, nothing is read twice.
+                Ok(docker.ended(&read.container).await.map_or_else(|_| starter.clock.now(), |ended| ended.at))
             };
             let ended_at = read_to_end.await;
             (read, part, ended_at)
