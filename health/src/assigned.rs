@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
-use model::checkers::{CHECKER, Hosts};
+use model::checkers::{CHECKER, Hosts, uuid_of_host};
 use model::health::BadCheck;
 use model::{Container, Entity as _, Snapshot, Text};
 
-use crate::spec::{CheckedFrom, Probe, Spec};
+use crate::budget::{Budget, may_be_asked_by_others};
+use crate::spec::Spec;
 use crate::target::{Target, check_of};
 
 /// Which containers are checked.
@@ -40,7 +41,7 @@ pub(crate) struct Roster {
     pub(crate) own: Option<Text>,
     /// All hosts that check.
     pub(crate) hosts: Hosts,
-    /// Whether etcd is away, so that no votes arrive.
+    /// Whether etcd is away or takes no writes, so that no votes arrive.
     pub(crate) is_alone: bool,
 }
 
@@ -54,26 +55,27 @@ pub(crate) fn assigned(
     snapshot: &Snapshot,
     container: &Container,
     roster: &Roster,
+    budget: &Budget,
 ) -> Result<Option<Assigned>, BadCheck> {
     let host = container.host_uuid();
     let is_own = snapshot.local_host.as_ref().is_some_and(|local| host == Some(local.uuid()));
     if is_own || scope == Scope::All {
         let Some(target) = Target::of(snapshot, container)? else { return Ok(None) };
         return Ok(Some(match scope {
-            Scope::Cluster => own(snapshot, container, target, roster),
+            Scope::Cluster => own(snapshot, container, target, roster, budget),
             Scope::Own | Scope::All => alone(target),
         }));
     }
-    Ok(if scope == Scope::Cluster { others(snapshot, container, roster) } else { None })
+    Ok(if scope == Scope::Cluster { others(snapshot, container, roster, budget) } else { None })
 }
 
 fn alone(target: Target) -> Assigned {
     Assigned { target, owner: None, checkers: Vec::new(), rank: Some(0) }
 }
 
-/// A container of this host: others check it if they reach it.
-fn own(snapshot: &Snapshot, container: &Container, target: Target, roster: &Roster) -> Assigned {
-    let is_reached = elsewhere(snapshot, container, &target.spec).is_some();
+/// A container of this host: others check it if they reach it, and are not asked for too much.
+fn own(snapshot: &Snapshot, container: &Container, target: Target, roster: &Roster, budget: &Budget) -> Assigned {
+    let is_reached = elsewhere(snapshot, container, &target.spec).is_some() && !budget.is_beyond(container);
     let own = roster.own.as_deref();
     let checkers = roster.hosts.checkers(container.uuid(), own);
     let checkers: Vec<Text> = checkers.into_iter().map(|host| roster.hosts.name(host).into()).collect();
@@ -86,12 +88,12 @@ fn own(snapshot: &Snapshot, container: &Container, target: Target, roster: &Rost
 
 /// A container of another host that takes part, if this host is one of its checkers. What is wrong with its check is for its own
 /// host to say.
-fn others(snapshot: &Snapshot, container: &Container, roster: &Roster) -> Option<Assigned> {
+fn others(snapshot: &Snapshot, container: &Container, roster: &Roster, budget: &Budget) -> Option<Assigned> {
     let own = roster.own.as_ref()?;
     let owner = snapshot.hosts.get(container.host_uuid()?)?;
     let name = owner.name().filter(|name| *name != own && owner.fields().text(CHECKER).is_some())?;
-    let rank = roster.hosts.rank(own, container.uuid(), Some(name))?;
-    if !container.runs() {
+    let rank = roster.hosts.rank(own, uuid_of_host(container.uuid()), Some(name))?;
+    if !container.runs() || budget.is_beyond(container) {
         return None;
     }
     let spec = check_of(container.fields()).ok()??;
@@ -105,25 +107,15 @@ fn others(snapshot: &Snapshot, container: &Container, roster: &Roster) -> Option
 }
 
 /// Where hosts other than its own ask a container; `None` if only its own asks.
-///
-/// Other hosts send only requests that change nothing: a label of a container must not make them act on it.
 fn elsewhere(snapshot: &Snapshot, container: &Container, spec: &Spec) -> Option<SocketAddr> {
-    if spec.from == Some(CheckedFrom::Own) {
-        return None;
-    }
-    if let Probe::Http { request, .. } = &spec.probe
-        && !request.is_safe()
-    {
-        return None;
-    }
-    snapshot.port_from_elsewhere(container, spec.port)
+    may_be_asked_by_others(spec).then(|| snapshot.port_from_elsewhere(container, spec.port))?
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use model::{Host, Map};
+    use model::{Host, Map, Table};
 
     use super::*;
 
@@ -154,7 +146,9 @@ mod tests {
     }
 
     fn found(snapshot: &Snapshot, uuid: &str, is_alone: bool) -> Option<Assigned> {
-        assigned(Scope::Cluster, snapshot, &snapshot.containers[uuid], &roster(snapshot, is_alone)).unwrap()
+        let mut budget = Budget::default();
+        budget.take_in(&Table::default(), &snapshot.containers);
+        assigned(Scope::Cluster, snapshot, &snapshot.containers[uuid], &roster(snapshot, is_alone), &budget).unwrap()
     }
 
     const TCP: &str = r#""labels": {"io.berth.health.port": "80"}, "routed_ips": ["10.0.9.5"]"#;
@@ -196,6 +190,40 @@ mod tests {
         }
         // Nor can they say anything while etcd is away.
         assert_eq!(found(&cluster(4, TCP), "c0", true).unwrap().rank, Some(0));
+    }
+
+    #[test]
+    fn what_is_too_much_for_others_its_own_host_checks() {
+        let mut snapshot = cluster(4, TCP);
+        let spoiled = |number: usize| {
+            let fields = format!(r#"{{"uuid": "0{number}", "host_uuid": "u{}", {TCP}}}"#, number % 2);
+            Arc::new(Container::new(map(&fields), Map::default()).unwrap())
+        };
+        (0..1998).map(spoiled).for_each(|container| snapshot.containers.insert(container));
+        // One is too much on neither host, and one more on both.
+        assert_eq!(found(&snapshot, "c0", false).unwrap().checkers.len(), 3);
+        assert!(found(&snapshot, "c1", false).is_some());
+        (1998..2000).map(spoiled).for_each(|container| snapshot.containers.insert(container));
+        assert_eq!(found(&snapshot, "c0", false).unwrap().rank, Some(0));
+        assert!(found(&snapshot, "c0", false).unwrap().checkers.is_empty());
+        assert_eq!(found(&snapshot, "c1", false), None);
+    }
+
+    #[test]
+    fn what_another_host_is_called_like_has_the_checkers_that_its_own_host_knows() {
+        let mut snapshot = cluster(9, TCP);
+        let marked = snapshot.containers["c1"].fields().with([("uuid".into(), model::Value::text("c1@h1"))]);
+        let checks = |snapshot: &Snapshot, uuid: &str, host: &str| {
+            let roster = Roster { own: Some(host.into()), ..roster(snapshot, false) };
+            let budget = Budget::default();
+            assigned(Scope::Cluster, snapshot, &snapshot.containers[uuid], &roster, &budget)
+                .unwrap()
+                .and_then(|it| it.rank)
+        };
+        snapshot.containers.insert(Arc::new(Container::new(marked, Map::default()).unwrap()));
+        let hosts: Vec<String> = (2..9).map(|number| format!("h{number}")).collect();
+        assert!(hosts.iter().all(|host| checks(&snapshot, "c1@h1", host) == checks(&snapshot, "c1", host)));
+        assert_eq!(hosts.iter().filter_map(|host| checks(&snapshot, "c1@h1", host)).count(), 3);
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Checker {
         };
         if !is_connected {
             match timeout(to_connect, connected(&stream)).await {
-                Err(_) => return Outcome::Fail(format!("connect: no answer for {to_connect:?}")),
+                Err(_) => return Outcome::Unreached(format!("connect: no answer for {to_connect:?}")),
                 Ok(Err(error)) => return not_connected(&error),
                 Ok(Ok(())) => {}
             }
@@ -198,7 +198,8 @@ fn not_connected(error: &io::Error) -> Outcome {
     use io::ErrorKind::{ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut};
     match error.kind() {
         ConnectionRefused => Outcome::Fail("connect: refused".to_owned()),
-        ConnectionReset | HostUnreachable | NetworkUnreachable | TimedOut => Outcome::Fail(format!("connect: {error}")),
+        ConnectionReset => Outcome::Fail(format!("connect: {error}")),
+        HostUnreachable | NetworkUnreachable | TimedOut => Outcome::Unreached(format!("connect: {error}")),
         _ => Outcome::Unsure(format!("connect: {error}")),
     }
 }
@@ -250,9 +251,11 @@ mod tests {
     fn who_has_no_route_to_a_container_says_nothing_of_it_unless_it_is_its_own() {
         let unreachable = io::Error::from(io::ErrorKind::NetworkUnreachable);
         assert!(matches!(not_begun(&unreachable, true), Outcome::Unsure(_)));
-        assert!(matches!(not_begun(&unreachable, false), Outcome::Fail(_)));
+        assert!(matches!(not_begun(&unreachable, false), Outcome::Unreached(_)));
         // A router on the way.
-        assert!(matches!(not_connected(&unreachable), Outcome::Fail(_)));
+        assert!(matches!(not_connected(&unreachable), Outcome::Unreached(_)));
+        // What answers that nobody is there is reached.
+        assert!(matches!(not_connected(&io::ErrorKind::ConnectionReset.into()), Outcome::Fail(_)));
         assert!(matches!(not_begun(&io::ErrorKind::AddrNotAvailable.into(), false), Outcome::Unsure(_)));
     }
 

@@ -4,6 +4,7 @@
 //! opinion differs from the published state. The *verdict* is the container's `health_state`.
 
 mod assigned;
+mod budget;
 pub mod check;
 pub mod damping;
 mod giving_up;

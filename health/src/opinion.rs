@@ -25,8 +25,10 @@ pub enum Opinion {
 pub enum Outcome {
     /// It is well.
     Pass,
-    /// It is not, for this reason.
+    /// It answered, and is not, for this reason.
     Fail(String),
+    /// Nothing answered at its address, for this reason: it is not well, unless it is the checker's network that fails.
+    Unreached(String),
     /// The check says nothing about the container, for this reason: the checker had no socket, or was late itself.
     Unsure(String),
 }
@@ -43,11 +45,16 @@ impl Opinion {
 }
 
 impl Outcome {
+    /// Whether it speaks against the container.
+    pub fn is_bad(&self) -> bool {
+        matches!(self, Self::Fail(_) | Self::Unreached(_))
+    }
+
     /// The word for it, and the reason if there is one.
     pub fn words(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Pass => ("pass", None),
-            Self::Fail(reason) => ("fail", Some(reason)),
+            Self::Fail(reason) | Self::Unreached(reason) => ("fail", Some(reason)),
             Self::Unsure(reason) => ("unsure", Some(reason)),
         }
     }
@@ -96,11 +103,11 @@ impl Results {
         self.against > 0
     }
 
-    /// Since when all results have been bad, by the time at which they began; `None` if the last one was not. What says nothing is
-    /// passed over.
-    pub fn failing_since(&self) -> Option<Duration> {
+    /// Since when nothing has answered, by the time at which those checks began; `None` if the last one was answered, well or badly.
+    /// What says nothing is passed over.
+    pub fn unreached_since(&self) -> Option<Duration> {
         let sure = self.samples.iter().rev().filter(|sample| !matches!(sample.outcome, Outcome::Unsure(_)));
-        sure.take_while(|sample| matches!(sample.outcome, Outcome::Fail(_))).last().map(|sample| sample.at)
+        sure.take_while(|sample| matches!(sample.outcome, Outcome::Unreached(_))).last().map(|sample| sample.at)
     }
 
     /// Why the last bad result was bad, if the last one was.
@@ -117,13 +124,13 @@ impl Results {
     ///
     /// From initializing one good result is enough, and a bad one changes nothing. An unsure one changes no count.
     pub fn add(&mut self, mut sample: Sample, healthy_threshold: u32, unhealthy_threshold: u32) -> bool {
-        if let Outcome::Fail(reason) | Outcome::Unsure(reason) = &mut sample.outcome {
+        if let Outcome::Fail(reason) | Outcome::Unreached(reason) | Outcome::Unsure(reason) = &mut sample.outcome {
             reason.truncate(reason.floor_char_boundary(REASON_MAX));
         }
         let (next, wanted) = match (self.opinion, &sample.outcome) {
             (_, Outcome::Unsure(_)) => (None, 0),
             (Opinion::Initializing, Outcome::Pass) => (Some(Opinion::Up), 1),
-            (Opinion::Up, Outcome::Fail(_)) => (Some(Opinion::Down), unhealthy_threshold),
+            (Opinion::Up, Outcome::Fail(_) | Outcome::Unreached(_)) => (Some(Opinion::Down), unhealthy_threshold),
             (Opinion::Down, Outcome::Pass) => (Some(Opinion::Up), healthy_threshold),
             _ => {
                 self.against = 0;
@@ -152,16 +159,20 @@ impl Results {
 mod tests {
     use super::*;
 
-    /// Thresholds of 2 good and 3 bad ones: `+` passes, `-` fails, `?` is unsure; the opinion after each.
+    fn outcome(mark: char) -> Outcome {
+        match mark {
+            '+' => Outcome::Pass,
+            '-' => Outcome::Fail("refused".into()),
+            '.' => Outcome::Unreached("no answer".into()),
+            _ => Outcome::Unsure("late".into()),
+        }
+    }
+
+    /// Thresholds of 2 good and 3 bad ones: `+` passes, `-` fails, `.` is not reached, `?` is unsure; the opinion after each.
     fn check(first: Opinion, outcomes: &str, opinions: &str) {
         let mut results = Results::new(first);
-        let after = outcomes.chars().map(|outcome| {
-            let outcome = match outcome {
-                '+' => Outcome::Pass,
-                '-' => Outcome::Fail("refused".into()),
-                _ => Outcome::Unsure("late".into()),
-            };
-            let sample = Sample { at: Duration::ZERO, took: Duration::ZERO, outcome };
+        let after = outcomes.chars().map(|mark| {
+            let sample = Sample { at: Duration::ZERO, took: Duration::ZERO, outcome: outcome(mark) };
             let before = results.opinion();
             let changed = results.add(sample, 2, 3);
             assert_eq!(changed, before != results.opinion());
@@ -181,6 +192,7 @@ mod tests {
         check(Opinion::Up, "--+---+-++", "uuuuuddddu");
         check(Opinion::Down, "+-++", "dddu");
         check(Opinion::Up, "-+-+-+-+---+++", "uuuuuuuuuudduu");
+        check(Opinion::Up, ".-.+..+", "uuddddd");
     }
 
     #[test]
@@ -188,6 +200,26 @@ mod tests {
         check(Opinion::Up, "-?-?-", "uuuud");
         check(Opinion::Down, "+?+", "ddu");
         check(Opinion::Initializing, "???+", "iiiu");
+    }
+
+    #[test]
+    fn only_silence_is_not_reached_and_any_answer_ends_it() {
+        for (outcomes, since) in [
+            ("..", Some(0)),
+            ("+-..?.", Some(2)),
+            ("..-", None),
+            ("..+", None),
+            ("--", None),
+            ("..?", Some(0)),
+            ("", None),
+        ] {
+            let mut results = Results::new(Opinion::Up);
+            for (second, mark) in outcomes.chars().enumerate() {
+                let at = Duration::from_secs(second as u64);
+                results.add(Sample { at, took: Duration::ZERO, outcome: outcome(mark) }, 2, 3);
+            }
+            assert_eq!(results.unreached_since().map(|since| since.as_secs()), since, "{outcomes}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use model::checkers::uuid_of_host;
 use model::unwell::reason_of;
 use model::votes::{Cast, Heard, SAID_BY_HOST, START_COUNT};
 use model::{About, Container, Entity as _, Text, Value};
@@ -102,7 +103,7 @@ pub(crate) fn cast<'t>(
         if is_silent || opinion == published.opinion() {
             continue;
         }
-        let about = About { owner: owner.clone(), container: one.target.uuid.clone() };
+        let about = About { owner: owner.clone(), container: uuid_of_host(&one.target.uuid).into() };
         let mut vote =
             Vote { opinion, start_count: one.target.start_count, reason: check.results.reason().map(Text::from) };
         // One that stands is not written again for another reason.

@@ -19,6 +19,7 @@ use source::{Readiness, Reasons, Store, Watcher};
 use tokio::time::{Instant, sleep_until};
 
 use crate::assigned::{Assigned, Roster, Scope};
+use crate::budget::Budget;
 use crate::check::Checker;
 use crate::giving_up::GivingUp;
 use crate::metrics::Metrics;
@@ -54,8 +55,6 @@ pub(crate) struct Known {
     pub(crate) assigned: BTreeMap<Text, Assigned>,
     /// Containers whose check is wrong, by uuid.
     pub(crate) wrong: BTreeMap<Text, BadCheck>,
-    /// How many are not checked since they are too many.
-    beyond: usize,
     pub(crate) roster: Roster,
     /// Containers of this host and checkers of them that say another thing than the verdict, with since when they do.
     pub(crate) disagreeing: BTreeMap<(Text, Text), Duration>,
@@ -112,6 +111,9 @@ pub struct Health {
 struct Turn {
     before: Arc<Snapshot>,
     verdicts: Verdicts,
+    /// Which containers others check, and how many are not checked, or by this host alone, since they are too many.
+    budget: Budget,
+    beyond: usize,
     /// Which of this host's containers are given up if they stay as they are.
     giving_up: GivingUp,
     standing: Standing,
@@ -210,6 +212,8 @@ impl Health {
         Turn {
             before: Arc::default(),
             verdicts: Verdicts::clone(&self.verdicts.load()),
+            budget: Budget::default(),
+            beyond: 0,
             giving_up: GivingUp::default(),
             standing: Standing::default(),
             has_news: false,
@@ -246,7 +250,7 @@ impl Health {
             self.ask(&job, patience).await
         };
         let took = self.now().saturating_sub(at);
-        let has_failed = matches!(outcome, Outcome::Fail(_));
+        let has_failed = outcome.is_bad();
         let outcome = job.judged(outcome, took, patience);
         let is_late = is_stale || (has_failed && matches!(outcome, Outcome::Unsure(_)));
         self.take_time(is_late);
@@ -283,12 +287,12 @@ impl Health {
     /// Takes in what came of a check; returns whether something may follow from it.
     fn finish(&self, job: &Job, sample: Sample) -> bool {
         let now = self.now();
-        let is_good = matches!(sample.outcome, Outcome::Pass);
+        let is_reached = matches!(sample.outcome, Outcome::Pass | Outcome::Fail(_));
         let mut known = self.known();
         let Known { wheel, assigned, suspicion, .. } = &mut *known;
         let is_others = assigned.get(&job.target.uuid).is_some_and(|one| one.owner.is_some());
-        // One more bad result may make this host doubt itself, and a good one believe itself again.
-        let may_doubt = is_others && is_good == suspicion.is_some();
+        // One more that is not reached may make this host doubt itself, and an answer believe itself again.
+        let may_doubt = is_others && is_reached == suspicion.is_some();
         wheel.finish(job, sample, now, jittered).is_some() || may_doubt
     }
 }
@@ -465,13 +469,14 @@ mod tests {
             let due = health.known().wheel.next_due().unwrap();
             tokio::time::advance(due.saturating_sub(health.now())).await;
             let job = health.next_job().unwrap();
-            let sample = Sample { at: health.now(), took: Duration::ZERO, outcome: Outcome::Fail("refused".into()) };
+            let outcome = Outcome::Unreached("no answer".into());
+            let sample = Sample { at: health.now(), took: Duration::ZERO, outcome };
             health.finish(&job, sample);
         }
         let known = || {
             let known = health.known();
             let check = known.wheel.get("a").unwrap();
-            (check.results.samples().count(), check.results.failing_since(), known.wheel.next_due())
+            (check.results.samples().count(), check.results.unreached_since(), known.wheel.next_due())
         };
         let before = known();
         assert_eq!(before.0, 2);

@@ -52,6 +52,13 @@ pub enum Probe {
     },
 }
 
+impl Probe {
+    /// Whether it changes nothing in the container.
+    pub fn is_safe(&self) -> bool {
+        if let Self::Http { request, .. } = self { request.is_safe() } else { true }
+    }
+}
+
 /// Which hosts check, where that does not follow from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckedFrom {

@@ -1,17 +1,17 @@
-//! Whether a checker doubts itself: what fails everywhere at once is more likely the checker's own network.
+//! Whether a checker doubts itself: what it reaches nowhere from one moment to the next is more likely its own network.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Text;
 
-/// Fewest targets that have to fail.
+/// Fewest targets that are not reached.
 const TARGETS_MIN: usize = 6;
 
 /// Fewest hosts on which they are.
 const HOSTS_MIN: usize = 3;
 
-/// So many intervals back a failure is sudden.
+/// So many intervals back silence is sudden.
 const SUDDEN_INTERVALS: u32 = 2;
 
 /// What all targets of one host weigh together, so that their shares can be added as whole numbers.
@@ -22,8 +22,8 @@ const SHARE: usize = 1_000_000;
 pub(crate) struct Seen<'t> {
     /// The host that it is on.
     pub(crate) owner: &'t Text,
-    /// Since when all its results are bad; `None` if the last one was not.
-    pub(crate) failing_since: Option<Duration>,
+    /// Since when nothing answers; `None` if the last check was answered, well or badly: then it is reached.
+    pub(crate) unreached_since: Option<Duration>,
     /// Time between two of them.
     pub(crate) interval: Duration,
 }
@@ -31,37 +31,37 @@ pub(crate) struct Seen<'t> {
 /// What a checker cannot reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unreached {
-    pub(crate) failing: usize,
+    pub(crate) unreached: usize,
     pub(crate) targets: usize,
     pub(crate) hosts: usize,
 }
 
 /// What speaks against the checker at `now`, if it is the suspect; `before` says whether it was.
 ///
-/// It becomes one when more than half of its targets have begun to fail within two intervals, and is one until half are good again.
+/// It becomes one when more than half of its targets have fallen silent within two intervals, and is one until half answer again.
 /// Each host also weighs the same, whatever it says it runs: otherwise one that has more containers than all others, and lets them
-/// fail, would silence those who check the others' containers.
+/// be silent, would silence those who check the others' containers.
 pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: bool, now: Duration) -> Option<Unreached> {
     let mut hosts: BTreeMap<&Text, OfHost> = BTreeMap::new();
-    for Seen { owner, failing_since, interval } in targets {
+    for Seen { owner, unreached_since, interval } in targets {
         let host = hosts.entry(owner).or_default();
         host.targets += 1;
-        let Some(since) = failing_since else { continue };
-        host.failing += 1;
+        let Some(since) = unreached_since else { continue };
+        host.unreached += 1;
         host.sudden += usize::from(now.saturating_sub(since) <= interval * SUDDEN_INTERVALS);
     }
     let sum = |count: fn(&OfHost) -> usize| hosts.values().map(count).sum::<usize>();
     let unreached = Unreached {
-        failing: sum(|host| host.failing),
+        unreached: sum(|host| host.unreached),
         targets: sum(|host| host.targets),
-        hosts: hosts.values().filter(|host| host.failing > 0).count(),
+        hosts: hosts.values().filter(|host| host.unreached > 0).count(),
     };
     let is_most = |count: fn(&OfHost) -> usize| {
         let shares: usize = hosts.values().map(|host| count(host) * SHARE / host.targets).sum();
         sum(count) * 2 > unreached.targets && shares * 2 > hosts.len() * SHARE
     };
     let is_suspect = if before {
-        is_most(|host| host.failing)
+        is_most(|host| host.unreached)
     } else {
         is_most(|host| host.sudden) && sum(|host| host.sudden) >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN
     };
@@ -72,8 +72,8 @@ pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: boo
 #[derive(Clone, Copy, Debug, Default)]
 struct OfHost {
     targets: usize,
-    failing: usize,
-    /// Those that began to fail lately.
+    unreached: usize,
+    /// Those that fell silent lately.
     sudden: usize,
 }
 
@@ -85,9 +85,9 @@ mod tests {
     fn is_suspect(failing: &[u64], good: usize, hosts: usize, before: bool) -> bool {
         let names: Vec<Text> = (0..hosts).map(|number| format!("h{number}").into()).collect();
         let since = failing.iter().map(|since| Some(Duration::from_secs(*since))).chain(vec![None; good]);
-        let targets = since.enumerate().map(|(number, failing_since)| Seen {
+        let targets = since.enumerate().map(|(number, unreached_since)| Seen {
             owner: &names[number % hosts],
-            failing_since,
+            unreached_since,
             interval: Duration::from_secs(2),
         });
         suspicion(targets, before, Duration::from_secs(100)).is_some()
@@ -114,8 +114,11 @@ mod tests {
     #[test]
     fn one_host_with_more_containers_than_all_others_silences_no_checker() {
         let names: Vec<Text> = (0..10).map(|number| format!("h{number}").into()).collect();
-        let seen =
-            |host: usize, failing_since| Seen { owner: &names[host], failing_since, interval: Duration::from_secs(2) };
+        let seen = |host: usize, unreached_since| Seen {
+            owner: &names[host],
+            unreached_since,
+            interval: Duration::from_secs(2),
+        };
         let now = Duration::from_secs(100);
         // A thousand of the first one fail at once, and one each of two others as for long.
         let lies = (0..1000).map(|_| seen(0, Some(now))).chain([1, 2].map(|host| seen(host, Some(Duration::ZERO))));

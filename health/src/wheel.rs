@@ -98,7 +98,9 @@ impl Job {
     pub fn judged(&self, outcome: Outcome, took: Duration, patience: u32) -> Outcome {
         let spec = &self.target.spec;
         match outcome {
-            Outcome::Fail(reason) if took > (spec.connect_timeout() + spec.response_timeout) * patience + LATE => {
+            Outcome::Fail(reason) | Outcome::Unreached(reason)
+                if took > (spec.connect_timeout() + spec.response_timeout) * patience + LATE =>
+            {
                 Outcome::Unsure(format!("this host was held up: {reason}"))
             }
             outcome => outcome,

@@ -116,14 +116,14 @@ impl Health {
         }
         let seen = known.assigned.iter().filter_map(|(uuid, one)| {
             let results = &known.wheel.get(uuid)?.results;
-            let (failing_since, interval) = (results.failing_since(), one.target.spec.interval);
-            Some(Seen { owner: one.owner.as_ref()?, failing_since, interval })
+            let (unreached_since, interval) = (results.unreached_since(), one.target.spec.interval);
+            Some(Seen { owner: one.owner.as_ref()?, unreached_since, interval })
         });
         let found = suspicion(seen, known.suspicion.is_some(), now);
         match (&known.suspicion, &found) {
-            (None, Some(Unreached { failing, targets, hosts })) => {
+            (None, Some(Unreached { unreached, targets, hosts })) => {
                 let reason =
-                    format!("cannot reach {failing} of {targets} containers on {hosts} hosts: this host's network?");
+                    format!("cannot reach {unreached} of {targets} containers on {hosts} hosts: this host's network?");
                 warn!(%reason, "this host says nothing of the health of other hosts' containers");
                 self.readiness.not_ready(PART, reason);
             }

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::entity::{Entity as _, Host};
+use crate::entity::{Entity as _, Host, MARK};
 use crate::name_hash;
 use crate::table::Table;
 
@@ -24,6 +24,11 @@ pub const SUSPECT: &str = "suspect";
 
 /// Field of a host, where stacks have owners: the tenant that it belongs to, if there is one. Not shown on the wire.
 pub const TENANT: &str = "tenant_of_host";
+
+/// What a container is called by its own host, whatever other hosts call it: those who check it and its host mean it by that.
+pub fn uuid_of_host(uuid: &str) -> &str {
+    uuid.split(MARK).next().unwrap_or(uuid)
+}
 
 /// Label of a host: its zone.
 pub const ZONE_LABEL: &str = "zone";

@@ -17,6 +17,9 @@ use crate::value::{Map, Text, Value};
 /// shown on the wire.
 pub const ROUTED_IPS: &str = "routed_ips";
 
+/// Separates a uuid that is another's already from the host that says it. No uuid of a host's own has it.
+pub const MARK: char = '@';
+
 /// Field of a stack or service that exists by labels of containers alone, not shown on the wire either.
 pub const FROM_LABELS: &str = "from_labels";
 

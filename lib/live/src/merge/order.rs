@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use model::checkers::TENANT;
-use model::entity::LINK_HOSTS;
+use model::entity::{LINK_HOSTS, MARK};
 use model::lb::{HOSTS_OF, hosts_of_labels};
 use model::{Container, Defect, Entity, Host, INTENDED, Map, Network, Service, Stack, Text, Value};
 
 use super::merged::{Claims, Merged, Said};
-use super::part::{ALIAS, Claim, MARK, host_of, stack_key};
+use super::part::{ALIAS, Claim, host_of, stack_key};
 use super::subnets::Subnets;
 use crate::host::PORTS_MAX;
 use crate::intents::{HostState, Intent, Reserved};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use model::document::{self, Refusal};
-use model::entity::LINK_HOSTS;
+use model::entity::{LINK_HOSTS, MARK};
 use model::{Container, Defect, Entity, Host, Map, Network, Service, Snapshot, Stack, Table, Text, Value};
 
 /// Beginning of the names of parts that a person or a program wrote, not a host.
@@ -16,9 +16,6 @@ const HOSTS: &str = "hosts/";
 /// Key of a host's document: since which revision etcd has had what is in its lists, entry by entry. Put there by the
 /// follower, never by a host.
 pub(crate) const SINCE: &str = "since";
-
-/// Separates a uuid that is another's already from the host that says it. No uuid of a host's own has it.
-pub(super) const MARK: char = '@';
 
 /// Kind of a service that is a name for others, to which its links lead.
 pub(super) const ALIAS: &str = "dnsService";
