@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod histories;
+mod places;
 mod reckon;
 mod take_in;
 
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use model::health::BadCheck;
@@ -31,9 +33,7 @@ use crate::suspicion::Unreached;
 use crate::verdict::Quorum;
 use crate::verdicts::Verdicts;
 use crate::wheel::{Job, Wheel};
-
-/// Most checks at a time, each of which has a socket. More would wait for the same processor.
-const RUNNING_MAX: usize = 1024;
+use places::{Place, Places};
 
 /// Time between two publications, so that many containers that fail together are news once. In a cluster each is a transaction.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
@@ -41,6 +41,9 @@ const PUBLICATION_GAP_CLUSTER: Duration = Duration::from_millis(50);
 
 /// Checks that are due so soon after each other begin together: to wake for each one alone costs a good part of what it costs itself.
 const TOGETHER: Duration = Duration::from_millis(5);
+
+/// When a check that finds no place is tried again.
+const PUT_OFF: Duration = Duration::from_millis(50);
 
 /// The part of the readiness that this speaks for.
 const PART: &str = "health";
@@ -154,7 +157,7 @@ impl Health {
     ///
     /// May be dropped at any time; connections are then reset.
     pub async fn run(self) {
-        let mut running = FuturesUnordered::new();
+        let (mut running, mut places) = (FuturesUnordered::new(), Places::default());
         let mut watcher = self.snapshots.watch();
         let mut heard = self.exchange.as_ref().map(|exchange| exchange.heard.watch());
         let mut readiness = self.exchange.as_ref().map(|_| self.readiness.watch());
@@ -162,22 +165,24 @@ impl Health {
         let gap = if self.exchange.is_some() { PUBLICATION_GAP_CLUSTER } else { PUBLICATION_GAP };
         self.take_in(&mut turn, false);
         loop {
-            while running.len() < RUNNING_MAX
-                && let Some(job) = self.next_job()
-            {
-                running.push(self.check(job));
+            while let Some((job, place, end)) = self.next_job(&mut places) {
+                running.push(async { (place, Abortable::new(self.check(job), end).await) });
             }
-            self.metrics.running.set(running.len().try_into().unwrap_or(i64::MAX));
-            let due = if running.len() < RUNNING_MAX { self.known().wheel.next_due().map(together) } else { None };
+            self.metrics.running.set(places.taken().try_into().unwrap_or(i64::MAX));
+            let due = self.known().wheel.next_due().map(together);
             let reckon_at =
                 if turn.has_news { Some(turn.reckoned + gap) } else { turn.due.map(|due| self.start + due) };
             tokio::select! {
                 () = watcher.changed() => self.take_in(&mut turn, false),
-                Some((job, sample)) = running.next() => {
-                    turn.has_news |= self.finish(&job, sample);
+                Some(ended) = running.next() => {
+                    let mut next = Some(ended);
                     // Those that ended at the same time need no turn each.
-                    while let Some(Some((job, sample))) = running.next().now_or_never() {
-                        turn.has_news |= self.finish(&job, sample);
+                    while let Some((place, checked)) = next {
+                        places.leave(place);
+                        if let Ok((job, sample)) = checked {
+                            turn.has_news |= self.finish(&job, sample);
+                        }
+                        next = running.next().now_or_never().flatten();
                     }
                 }
                 () = sleep_until(self.start + due.unwrap_or_default()), if due.is_some() => {}
@@ -233,9 +238,29 @@ impl Health {
         self.start.elapsed()
     }
 
-    fn next_job(&self) -> Option<Job> {
+    /// A check that is to be made now, with its place and what ends it.
+    fn next_job(&self, places: &mut Places) -> Option<(Job, Place, AbortRegistration)> {
         let now = self.now();
-        self.known().wheel.take_due(now)
+        let mut known = self.known();
+        let Known { wheel, assigned, .. } = &mut *known;
+        loop {
+            let job = wheel.take_due(now)?;
+            let owner = assigned.get(&job.target.uuid).and_then(|one| one.owner.as_ref());
+            // One that is not to be made any more, since it is too late, needs none.
+            let Some(place) = places.take(owner).or_else(|| job.is_stale(now).then(Place::none)) else {
+                wheel.put_off(&job, now + PUT_OFF);
+                continue;
+            };
+            let (end, registration) = AbortHandle::new_pair();
+            wheel.begun(&job, end);
+            return Some((job, place, registration));
+        }
+    }
+
+    /// The same, where nothing else is being made.
+    #[cfg(test)]
+    fn due_job(&self) -> Option<Job> {
+        self.next_job(&mut Places::default()).map(|(job, ..)| job)
     }
 
     /// Makes a check.
@@ -245,14 +270,15 @@ impl Health {
         let patience = self.known().patience.factor();
         let is_stale = job.is_stale(at);
         let outcome = if is_stale {
-            Outcome::Unsure("this host was too busy to ask in time".into())
+            let why = if job.is_put_off { "too many checks wait for answers" } else { "this host was too busy" };
+            Outcome::Unsure(format!("not asked in time: {why}"))
         } else {
             self.ask(&job, patience).await
         };
         let took = self.now().saturating_sub(at);
         let has_failed = outcome.is_bad();
         let outcome = job.judged(outcome, took, patience);
-        let is_late = is_stale || (has_failed && matches!(outcome, Outcome::Unsure(_)));
+        let is_late = (is_stale && !job.is_put_off) || (has_failed && matches!(outcome, Outcome::Unsure(_)));
         self.take_time(is_late);
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
@@ -440,7 +466,7 @@ mod tests {
         health.take_in(&mut turn, false);
         for _ in 0..10 {
             tokio::time::advance(Duration::from_secs(2)).await;
-            while let Some(job) = health.next_job() {
+            while let Some(job) = health.due_job() {
                 let outcome = Outcome::Fail("refused".into());
                 let sample = Sample { at: health.now(), took: Duration::ZERO, outcome };
                 turn.has_news |= health.finish(&job, sample);
@@ -468,7 +494,7 @@ mod tests {
         for _ in 0..2 {
             let due = health.known().wheel.next_due().unwrap();
             tokio::time::advance(due.saturating_sub(health.now())).await;
-            let job = health.next_job().unwrap();
+            let job = health.due_job().unwrap();
             let outcome = Outcome::Unreached("no answer".into());
             let sample = Sample { at: health.now(), took: Duration::ZERO, outcome };
             health.finish(&job, sample);

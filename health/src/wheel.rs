@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use futures_util::future::AbortHandle;
 use model::Text;
 use model::checkers::phase;
 
@@ -25,7 +26,11 @@ pub struct Check {
     pub since: Duration,
     penalty: Penalty,
     due: Duration,
+    /// When the one that is due was due at first, if it was put off.
+    first_due: Option<Duration>,
     is_running: bool,
+    /// Ends the one that is being made.
+    end: Option<AbortHandle>,
     /// The checker's rank among those of the container.
     rank: usize,
     /// Which one of all checks that were ever begun, so that no other's result is taken for one of this.
@@ -75,6 +80,8 @@ pub struct Job {
     period: Duration,
     /// Whether it has not been well yet.
     is_initializing: bool,
+    /// Whether it had to wait for others to end.
+    pub is_put_off: bool,
 }
 
 impl Job {
@@ -142,15 +149,27 @@ impl Wheel {
         self.begun += 1;
         let (uuid, number) = (target.uuid.clone(), self.begun);
         let results = Results::new(before);
-        let mut check = Check { target, results, since: now, penalty, due: now, is_running: false, rank, number };
+        let mut check = Check {
+            target,
+            results,
+            since: now,
+            penalty,
+            due: now,
+            first_due: None,
+            is_running: false,
+            end: None,
+            rank,
+            number,
+        };
         check.due = check.next_slot(self.origin, now);
         self.due.insert((check.due, uuid.clone()));
         self.checks.insert(uuid, Box::new(check));
     }
 
-    /// From now on it is not checked.
+    /// From now on it is not checked; the check that is being made ends.
     pub fn remove(&mut self, uuid: &Text) -> Option<Check> {
         let check = self.checks.remove(uuid)?;
+        check.end.iter().for_each(AbortHandle::abort);
         self.due.remove(&(check.due, uuid.clone()));
         Some(*check)
     }
@@ -195,7 +214,30 @@ impl Wheel {
         let check = self.checks.get_mut(&uuid)?;
         check.is_running = true;
         let is_initializing = check.results.opinion() == Opinion::Initializing;
-        Some(Job { target: check.target.clone(), number: check.number, due, period: check.period(), is_initializing })
+        let first_due = check.first_due.take();
+        Some(Job {
+            target: check.target.clone(),
+            number: check.number,
+            due: first_due.unwrap_or(due),
+            period: check.period(),
+            is_initializing,
+            is_put_off: first_due.is_some(),
+        })
+    }
+
+    /// A check is being made, which `end` ends.
+    pub fn begun(&mut self, job: &Job, end: AbortHandle) {
+        if let Some(check) = self.checks.get_mut(&job.target.uuid).filter(|check| check.number == job.number) {
+            check.end = Some(end);
+        }
+    }
+
+    /// A check that is due cannot be made before `until`.
+    pub fn put_off(&mut self, job: &Job, until: Duration) {
+        let uuid = &job.target.uuid;
+        let Some(check) = self.checks.get_mut(uuid).filter(|check| check.number == job.number) else { return };
+        (check.is_running, check.first_due, check.due) = (false, Some(job.due), until);
+        self.due.insert((until, uuid.clone()));
     }
 
     /// Takes in what came of a check and plans the next one; `spread` makes intervals a little shorter or longer.
@@ -210,7 +252,7 @@ impl Wheel {
     ) -> Option<Opinion> {
         let uuid = &job.target.uuid;
         let check = self.checks.get_mut(uuid).filter(|check| check.number == job.number && check.is_running)?;
-        check.is_running = false;
+        (check.is_running, check.end) = (false, None);
         let (begun, healthy_threshold, period_before) = (sample.at, check.healthy_threshold(now), check.period());
         let has_changed = check.results.add(sample, healthy_threshold, check.target.spec.unhealthy_threshold);
         let period = check.period();
@@ -291,6 +333,27 @@ mod tests {
         let (begun, changes) = turn(&mut wheel, 12_000 * MS, |_| fail());
         assert_eq!(changes, [Opinion::Down]);
         assert_eq!(begun.windows(2).take(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>(), [300, 300]);
+    }
+
+    #[test]
+    fn what_is_put_off_is_as_late_as_it_is_and_what_is_removed_ends() {
+        let mut wheel = Wheel::default();
+        wheel.set(plain("a"), 0, Opinion::Up, Duration::ZERO);
+        let due = wheel.next_due().unwrap();
+        let job = wheel.take_due(due).unwrap();
+        assert!(!job.is_put_off);
+        wheel.put_off(&job, due + 50 * MS);
+        assert!(wheel.take_due(due + 49 * MS).is_none());
+        let again = wheel.take_due(due + 50 * MS).unwrap();
+        assert!(again.is_put_off);
+        assert_eq!(again.waited(due + 50 * MS), 50 * MS);
+        let (end, _registration) = AbortHandle::new_pair();
+        wheel.begun(&again, end.clone());
+        wheel.finish(&again, Sample { at: due, took: Duration::ZERO, outcome: Outcome::Pass }, due, |period| period);
+        assert!(!wheel.take_due(due + 3000 * MS).unwrap().is_put_off);
+        wheel.begun(&again, end.clone());
+        wheel.remove(&"a".into());
+        assert!(end.is_aborted());
     }
 
     #[test]

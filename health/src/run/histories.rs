@@ -352,7 +352,7 @@ impl World {
         while let Some((_, job, sample)) = agent.running.pop_front_if(|(ends, ..)| *ends <= now) {
             agent.turn.has_news |= agent.health.finish(&job, sample);
         }
-        while let Some(job) = agent.health.next_job() {
+        while let Some(job) = agent.health.due_job() {
             let container = job.target.uuid[1..].parse().unwrap();
             let (outcome, took) = self.outcome(host, container);
             let outcome = job.judged(outcome, took, 1);

@@ -1,0 +1,86 @@
+//! How many checks are made at a time, and of whom: containers that do not answer take no places from those of other hosts.
+
+use std::collections::HashMap;
+
+use model::Text;
+
+/// Most checks at a time, each of which has a socket. More would wait for the same processor.
+const PLACES: usize = 1024;
+
+/// The places of checks that are being made. A host has at most as many as are free (dynamic thresholds, as in switches with shared
+/// memory): one that takes all that it gets has half of them, two a third each, and one that takes few always finds some.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    taken: usize,
+    /// By the host of the container; `None` is this one.
+    of_hosts: HashMap<Option<Text>, usize>,
+}
+
+/// The place of a check, if it needs one.
+#[derive(Debug)]
+pub(super) struct Place(Option<Option<Text>>);
+
+impl Place {
+    /// That of one that needs none.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl Places {
+    /// How many are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// A place for a container of another host, or of this one; `None` if its host has too many.
+    pub(super) fn take(&mut self, owner: Option<&Text>) -> Option<Place> {
+        let owner = owner.cloned();
+        let of_host = self.of_hosts.get(&owner).copied().unwrap_or_default();
+        if of_host >= PLACES - self.taken {
+            return None;
+        }
+        self.taken += 1;
+        self.of_hosts.insert(owner.clone(), of_host + 1);
+        Some(Place(Some(owner)))
+    }
+
+    /// A check has ended.
+    pub(super) fn leave(&mut self, place: Place) {
+        let Some(owner) = place.0 else { return };
+        self.taken -= 1;
+        if let Some(of_host) = self.of_hosts.get_mut(&owner) {
+            *of_host -= 1;
+            if *of_host == 0 {
+                self.of_hosts.remove(&owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_takes_all_it_gets_leaves_some_for_others() {
+        let mut places = Places::default();
+        let take_all = |places: &mut Places, owner: Option<&Text>| -> Vec<Place> {
+            std::iter::from_fn(|| places.take(owner)).collect()
+        };
+        let own = take_all(&mut places, None);
+        assert_eq!(own.len(), PLACES / 2);
+        let names: Vec<Text> = (0..7).map(|number| format!("h{number}").into()).collect();
+        let taken: Vec<Vec<Place>> = names.iter().map(|name| take_all(&mut places, Some(name))).collect();
+        let counts: Vec<usize> = taken.iter().map(Vec::len).collect();
+        assert_eq!(counts, [256, 128, 64, 32, 16, 8, 4]);
+        let place = places.take(Some(&"modest".into())).unwrap();
+        assert!(places.take(Some(&names[0])).is_none());
+        // What ends makes room, for the one that has many too.
+        taken.into_iter().flatten().chain([place]).for_each(|place| places.leave(place));
+        assert_eq!((places.taken(), places.of_hosts.len()), (PLACES / 2, 1));
+        places.leave(Place::none());
+        own.into_iter().for_each(|place| places.leave(place));
+        assert_eq!((places.taken(), places.of_hosts.len()), (0, 0));
+    }
+}
