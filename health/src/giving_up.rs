@@ -12,7 +12,7 @@ use crate::verdict::HealthState;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unwell<'a> {
     pub(crate) uuid: &'a Text,
-    pub(crate) start_count: i64,
+    pub(crate) start: i64,
     pub(crate) state: HealthState,
     /// Whether the state was decided in this start of it.
     pub(crate) is_of_start: bool,
@@ -30,7 +30,7 @@ pub(crate) struct GivingUp(BTreeMap<Text, Since>);
 #[derive(Debug)]
 struct Since {
     /// In which of its starts.
-    start_count: i64,
+    start: i64,
     /// By the wheel's clock.
     at: Duration,
     /// The last thing that was said against it.
@@ -52,8 +52,8 @@ impl GivingUp {
         let mut before = std::mem::take(&mut self.0);
         let mut given_up = GivenUp::default();
         for one in unwell {
-            let known = before.remove(one.uuid).filter(|known| known.start_count == one.start_count);
-            let mut since = known.unwrap_or(Since { start_count: one.start_count, at: now, reason: None });
+            let known = before.remove(one.uuid).filter(|known| known.start == one.start);
+            let mut since = known.unwrap_or(Since { start: one.start, at: now, reason: None });
             since.reason = one.reason.map(Text::from).or(since.reason);
             if one.state == HealthState::Unhealthy && one.is_of_start {
                 if one.is_down_for_all {
@@ -100,12 +100,12 @@ mod tests {
     fn decide(
         giving_up: &mut GivingUp,
         state: HealthState,
-        start_count: i64,
+        start: i64,
         now: Duration,
     ) -> (Option<Text>, Option<Duration>) {
         let (uuid, spec) = (Text::from("a"), spec());
-        let (is_of_start, is_down_for_all) = (state == Unhealthy, start_count > 0);
-        let one = Unwell { uuid: &uuid, start_count, state, is_of_start, is_down_for_all, reason: None, spec: &spec };
+        let (is_of_start, is_down_for_all) = (state == Unhealthy, start > 0);
+        let one = Unwell { uuid: &uuid, start, state, is_of_start, is_down_for_all, reason: None, spec: &spec };
         let mut given_up = giving_up.decide([one], now);
         (given_up.failed.remove(&uuid), given_up.due)
     }
@@ -141,7 +141,7 @@ mod tests {
         {
             let one = Unwell {
                 uuid: &uuid,
-                start_count: 1,
+                start: 1,
                 state: Unhealthy,
                 is_of_start: true,
                 is_down_for_all: true,

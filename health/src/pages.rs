@@ -183,7 +183,7 @@ fn checkers(one: &Assigned, own: Option<&Check>, known: &Known, heard: &Heard, n
     let roster = &known.roster;
     let shown = one.checkers.iter().map(|host| {
         let vote = heard.0.get(&(host.clone(), one.target.uuid.clone())).and_then(Vote::of_map);
-        let vote = vote.filter(|vote| vote.start_count == one.target.start_count);
+        let vote = vote.filter(|vote| vote.start == one.target.start);
         let is_suspect = roster.hosts.find(host).is_some_and(|host| roster.hosts.is_suspect(host));
         let (opinion, reason) = match (own.filter(|_| roster.own.as_ref() == Some(host)), vote) {
             _ if is_suspect => ("suspect", None),

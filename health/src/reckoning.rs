@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::checkers::uuid_of_host;
 use model::unwell::reason_of;
-use model::votes::{Cast, Heard, SAID_BY_HOST, START_COUNT};
+use model::votes::{Cast, Heard, SAID_BY_HOST, START};
 use model::{About, Container, Entity as _, Text, Value};
 
 use crate::assigned::{Assigned, Roster};
@@ -49,7 +49,7 @@ pub(crate) fn sure<'o>(
             return None;
         }
         let vote = heard.0.get(&(checker.clone(), one.target.uuid.clone())).and_then(Vote::of_map);
-        let vote = vote.filter(|vote| vote.start_count == one.target.start_count);
+        let vote = vote.filter(|vote| vote.start == one.target.start);
         Some((checker, vote.map(|vote| (vote.opinion, vote.reason))))
     });
     checkers.collect()
@@ -104,11 +104,10 @@ pub(crate) fn cast<'t>(
             continue;
         }
         let about = About { owner: owner.clone(), container: uuid_of_host(&one.target.uuid).into() };
-        let mut vote =
-            Vote { opinion, start_count: one.target.start_count, reason: check.results.reason().map(Text::from) };
+        let mut vote = Vote { opinion, start: one.target.start, reason: check.results.reason().map(Text::from) };
         // One that stands is not written again for another reason.
         if let Some(known) = before.votes.get(&about).and_then(Vote::of_map)
-            && (known.opinion, known.start_count) == (vote.opinion, vote.start_count)
+            && (known.opinion, known.start) == (vote.opinion, vote.start)
         {
             vote = known;
         }
@@ -123,7 +122,7 @@ pub(crate) fn cast<'t>(
         if now >= since + SILENCE {
             let fields = [
                 ("health_state", Some(Value::text(HealthState::Unhealthy.word()))),
-                (START_COUNT, Some(Value::Int(one.target.start_count))),
+                (START, Some(Value::Int(one.target.start))),
                 ("reason", vote.reason.map(Value::Text)),
             ];
             let fields = fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?)));
@@ -170,8 +169,8 @@ mod tests {
     }
 
     fn heard(votes: &[(&str, Opinion, i64)]) -> Heard {
-        let vote = |(checker, opinion, start_count): &(&str, Opinion, i64)| {
-            let vote = Vote { opinion: *opinion, start_count: *start_count, reason: None };
+        let vote = |(checker, opinion, start): &(&str, Opinion, i64)| {
+            let vote = Vote { opinion: *opinion, start: *start, reason: None };
             (((*checker).into(), "c".into()), vote.to_map())
         };
         Heard(votes.iter().map(vote).collect())
@@ -269,8 +268,8 @@ mod tests {
         };
         let first = said(&Cast::default());
         let about = first.votes.keys().next().unwrap().clone();
-        let other = |opinion, start_count| {
-            let vote = Vote { opinion, start_count, reason: Some("another".into()) };
+        let other = |opinion, start| {
+            let vote = Vote { opinion, start, reason: Some("another".into()) };
             Cast { votes: [(about.clone(), vote.to_map())].into(), ..Cast::default() }
         };
         assert_eq!(said(&other(Opinion::Down, 2)), other(Opinion::Down, 2));

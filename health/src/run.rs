@@ -518,7 +518,7 @@ mod tests {
     #[tokio::test]
     async fn what_follows_from_the_end_of_containers_is_published_too() {
         let snapshots = Arc::new(Store::new(Snapshot::default()));
-        let healthy = Verdict { state: HealthState::Healthy, start_count: 0 };
+        let healthy = Verdict { state: HealthState::Healthy, start: 0 };
         let mut stored = Verdicts::default();
         for name in ["a", "b", "c"] {
             stored.insert(name.into(), healthy);

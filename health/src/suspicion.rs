@@ -31,7 +31,7 @@ pub(crate) struct Seen<'t> {
 /// What a checker cannot reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unreached {
-    pub(crate) unreached: usize,
+    pub(crate) silent: usize,
     pub(crate) targets: usize,
     pub(crate) hosts: usize,
 }
@@ -47,21 +47,21 @@ pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: boo
         let host = hosts.entry(owner).or_default();
         host.targets += 1;
         let Some(since) = unreached_since else { continue };
-        host.unreached += 1;
+        host.silent += 1;
         host.sudden += usize::from(now.saturating_sub(since) <= interval * SUDDEN_INTERVALS);
     }
     let sum = |count: fn(&OfHost) -> usize| hosts.values().map(count).sum::<usize>();
     let unreached = Unreached {
-        unreached: sum(|host| host.unreached),
+        silent: sum(|host| host.silent),
         targets: sum(|host| host.targets),
-        hosts: hosts.values().filter(|host| host.unreached > 0).count(),
+        hosts: hosts.values().filter(|host| host.silent > 0).count(),
     };
     let is_most = |count: fn(&OfHost) -> usize| {
         let shares: usize = hosts.values().map(|host| count(host) * SHARE / host.targets).sum();
         sum(count) * 2 > unreached.targets && shares * 2 > hosts.len() * SHARE
     };
     let is_suspect = if before {
-        is_most(|host| host.unreached)
+        is_most(|host| host.silent)
     } else {
         is_most(|host| host.sudden) && sum(|host| host.sudden) >= TARGETS_MIN && unreached.hosts >= HOSTS_MIN
     };
@@ -72,7 +72,7 @@ pub(crate) fn suspicion<'t>(targets: impl Iterator<Item = Seen<'t>>, before: boo
 #[derive(Clone, Copy, Debug, Default)]
 struct OfHost {
     targets: usize,
-    unreached: usize,
+    silent: usize,
     /// Those that fell silent lately.
     sudden: usize,
 }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use model::health::{BadCheck, has_check_labels};
+use model::votes::start;
 use model::{Container, Entity as _, Map, Snapshot, Text};
 
 use crate::spec::Spec;
@@ -22,8 +23,8 @@ pub struct Target {
     pub is_elsewhere: bool,
     /// How.
     pub spec: Arc<Spec>,
-    /// How often it was started: its results count for one start only.
-    pub start_count: i64,
+    /// Which start of it: its results count for this one only.
+    pub start: i64,
     /// What its source says of it, which is the state to begin with.
     pub known: Option<HealthState>,
 }
@@ -52,14 +53,14 @@ impl Target {
             address,
             is_elsewhere: false,
             spec: Arc::new(spec),
-            start_count: start_count(container.fields()),
+            start: start(container.fields()),
             known: container.health_state().and_then(HealthState::of_word),
         }
     }
 
     /// Whether results of one say something about the other: the same process is asked the same at the same place.
     pub(crate) fn is_same_check(&self, other: &Self) -> bool {
-        (self.address, self.start_count) == (other.address, other.start_count) && self.spec == other.spec
+        (self.address, self.start) == (other.address, other.start) && self.spec == other.spec
     }
 }
 
@@ -73,11 +74,6 @@ pub fn check_of(fields: &Map) -> Result<Option<Spec>, BadCheck> {
         return Spec::of_labels(labels);
     }
     fields.map("health_check").map_or(Ok(None), Spec::of_fields)
-}
-
-/// How often a container was started, as its fields say.
-pub fn start_count(fields: &Map) -> i64 {
-    fields.int("start_count").unwrap_or_default()
 }
 
 /// Its main address; that of the container whose network it shares when it has none.
@@ -106,7 +102,7 @@ mod tests {
         let labelled = r#"{"uuid": "a", "name": "web-1", "primary_ip": "10.0.0.1", "start_count": 3, "health_state": "healthy",
             "labels": {"io.berth.health.port": "8080"}, "health_check": {"port": 1}}"#;
         let found = target(labelled).unwrap().unwrap();
-        assert_eq!((found.address, found.start_count), (([10, 0, 0, 1], 8080).into(), 3));
+        assert_eq!((found.address, found.start), (([10, 0, 0, 1], 8080).into(), 3));
         assert_eq!((&*found.name, found.known), ("web-1", Some(HealthState::Healthy)));
         for (json, expected) in [
             (r#"{"uuid": "a", "primary_ip": "10.0.0.1", "health_check": {"port": 81}}"#, Some("10.0.0.1:81")),

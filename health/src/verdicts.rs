@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::health::{BadCheck, FAILED};
 use model::unwell::{HEALTHCHECK_FAILS, REASON, WhyUnhealthy};
+use model::votes::{START, start};
 use model::{Map, Text, Value};
 
-use crate::target::{check_of, start_count};
+use crate::target::check_of;
 use crate::verdict::HealthState;
 
 /// Field of a container with its verdict.
@@ -18,7 +19,7 @@ pub struct Verdict {
     /// What it is.
     pub state: HealthState,
     /// For which start of the container.
-    pub start_count: i64,
+    pub start: i64,
 }
 
 /// Verdicts by the uuids of containers.
@@ -44,9 +45,9 @@ pub enum Word {
 
 impl Verdicts {
     /// The state of a container that was started so often; `None` if there is no verdict.
-    pub fn state(&self, uuid: &str, start_count: i64) -> Option<HealthState> {
+    pub fn state(&self, uuid: &str, start: i64) -> Option<HealthState> {
         let verdict = self.by_uuid.get(uuid)?;
-        Some(if verdict.start_count == start_count { verdict.state } else { verdict.state.restarted() })
+        Some(if verdict.start == start { verdict.state } else { verdict.state.restarted() })
     }
 
     /// Puts a verdict in, in place of the one before.
@@ -63,8 +64,8 @@ impl Verdicts {
     }
 
     /// Whether the verdict about a container is of this start of it.
-    pub(crate) fn is_of_start(&self, uuid: &str, start_count: i64) -> bool {
-        self.by_uuid.get(uuid).is_some_and(|verdict| verdict.start_count == start_count)
+    pub(crate) fn is_of_start(&self, uuid: &str, start: i64) -> bool {
+        self.by_uuid.get(uuid).is_some_and(|verdict| verdict.start == start)
     }
 
     /// Gives containers up, and no others.
@@ -108,7 +109,7 @@ impl Verdicts {
         let entries = self.by_uuid.iter().map(|(uuid, verdict)| {
             let fields = [
                 (Text::from(HEALTH_STATE), Value::text(verdict.state.word())),
-                (Text::from("start_count"), Value::Int(verdict.start_count)),
+                (Text::from(START), Value::Int(verdict.start)),
             ];
             let why = self.unwell.get(uuid).into_iter().flat_map(WhyUnhealthy::fields);
             (uuid.clone(), Value::Map(fields.into_iter().chain(why).collect()))
@@ -121,7 +122,7 @@ impl Verdicts {
         let mut verdicts = Self::default();
         for (uuid, fields) in map.iter().filter_map(|(uuid, value)| Some((uuid, value.as_map()?))) {
             let Some(state) = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word)) else { continue };
-            verdicts.insert(uuid.clone(), Verdict { state, start_count: start_count(fields) });
+            verdicts.insert(uuid.clone(), Verdict { state, start: start(fields) });
             if let (HealthState::Unhealthy, Some(why)) = (state, WhyUnhealthy::of_map(fields)) {
                 verdicts.explain(uuid.clone(), why);
             }
@@ -146,7 +147,7 @@ impl Verdicts {
         let (Some(uuid), Some(_)) = (fields.text("uuid"), check_of(fields)?) else {
             return Ok(is_by_engine.then(|| fields.with([FAILED, REASON].into_iter().filter_map(by_engine))));
         };
-        let verdict = self.state(uuid, start_count(fields));
+        let verdict = self.state(uuid, start(fields));
         let state = match word {
             Word::OfEngine => {
                 let verdict = verdict.unwrap_or(HealthState::Initializing);
@@ -179,9 +180,9 @@ mod tests {
         serde_json::from_str(&json).unwrap()
     }
 
-    fn verdicts(state: HealthState, start_count: i64) -> Verdicts {
+    fn verdicts(state: HealthState, start: i64) -> Verdicts {
         let mut verdicts = Verdicts::default();
-        verdicts.insert("a".into(), Verdict { state, start_count });
+        verdicts.insert("a".into(), Verdict { state, start });
         verdicts
     }
 
@@ -242,9 +243,9 @@ mod tests {
     #[test]
     fn what_was_stored_is_known_again() {
         let mut stored = verdicts(HealthState::Healthy, 3);
-        stored.insert("b".into(), Verdict { state: HealthState::Unhealthy, start_count: 1 });
+        stored.insert("b".into(), Verdict { state: HealthState::Unhealthy, start: 1 });
         assert_eq!(Verdicts::of_map(&stored.to_map()), stored);
-        let damaged = r#"{"a": {"health_state": "healthy", "start_count": 3}, "b": 7, "c": {"health_state": "odd"}}"#;
+        let damaged = r#"{"a": {"health_state": "healthy", "start": 3}, "b": 7, "c": {"health_state": "odd"}}"#;
         assert_eq!(Verdicts::of_map(&serde_json::from_str(damaged).unwrap()), verdicts(HealthState::Healthy, 3));
         stored.retain(|uuid| **uuid == *"a");
         assert_eq!(stored, verdicts(HealthState::Healthy, 3));

@@ -1,6 +1,6 @@
 //! A vote: what one checker thinks of a container, for the container's own host to read.
 
-use model::votes::START_COUNT;
+use model::votes::START;
 use model::{Map, Text, Value};
 
 use crate::opinion::Opinion;
@@ -11,7 +11,7 @@ pub(crate) struct Vote {
     /// What the checker thinks; never that it does not know yet.
     pub(crate) opinion: Opinion,
     /// For how many starts of the container it counts.
-    pub(crate) start_count: i64,
+    pub(crate) start: i64,
     /// Why, for people.
     pub(crate) reason: Option<Text>,
 }
@@ -21,7 +21,7 @@ impl Vote {
     pub(crate) fn to_map(&self) -> Map {
         let fields = [
             ("opinion", Some(Value::text(self.opinion.word()))),
-            (START_COUNT, Some(Value::Int(self.start_count))),
+            (START, Some(Value::Int(self.start))),
             ("reason", self.reason.clone().map(Value::Text)),
         ];
         fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect()
@@ -32,7 +32,7 @@ impl Vote {
         let opinion = [Opinion::Up, Opinion::Down]
             .into_iter()
             .find(|one| map.text("opinion").is_some_and(|word| **word == *one.word()))?;
-        Some(Self { opinion, start_count: map.int(START_COUNT)?, reason: map.text("reason").cloned() })
+        Some(Self { opinion, start: map.int(START)?, reason: map.text("reason").cloned() })
     }
 }
 
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again_and_what_is_no_vote_is_none() {
-        let vote = Vote { opinion: Opinion::Down, start_count: 3, reason: Some("connect: refused".into()) };
+        let vote = Vote { opinion: Opinion::Down, start: 3, reason: Some("connect: refused".into()) };
         assert_eq!(Vote::of_map(&vote.to_map()), Some(vote));
         for wrong in [
             "{}",
-            r#"{"opinion": "initializing", "start_count": 3}"#,
+            r#"{"opinion": "initializing", "start": 3}"#,
             r#"{"opinion": "up"}"#,
-            r#"{"opinion": 1, "start_count": 3}"#,
+            r#"{"opinion": 1, "start": 3}"#,
         ] {
             assert_eq!(Vote::of_map(&serde_json::from_str(wrong).unwrap()), None, "{wrong}");
         }

@@ -287,13 +287,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn target(uuid: &str, start_count: i64, fields: &str) -> Target {
+    fn target(uuid: &str, start: i64, fields: &str) -> Target {
         let fields = serde_json::from_str(fields).unwrap();
         let spec = crate::Spec::of_fields(&fields).unwrap().unwrap();
         let address = ([127, 0, 0, 1], spec.port).into();
         let known = None::<HealthState>;
         let is_elsewhere = false;
-        Target { uuid: uuid.into(), name: uuid.into(), address, is_elsewhere, spec: Arc::new(spec), start_count, known }
+        Target { uuid: uuid.into(), name: uuid.into(), address, is_elsewhere, spec: Arc::new(spec), start, known }
     }
 
     fn plain(uuid: &str) -> Target {

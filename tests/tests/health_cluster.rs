@@ -248,11 +248,20 @@ fn report(what: &str, mut times: Vec<Duration>) {
     tell(&format!("{what}: p50 {:?}, p99 {p99:?} of {}", times[times.len() / 2], times.len()));
 }
 
+/// Which start of a container votes have to be about, as its host says.
+fn start(world: &World, owner: &str, uuid: &str) -> i64 {
+    let key = tests::etcd::base64(&format!("/berth/v1/hosts/{owner}/containers/{uuid}"));
+    let found = world.hosts.etcd.ask("kv/range", &json!({ "key": key }));
+    let container: serde_json::Value = serde_json::from_str(&tests::etcd::text(&found["kvs"][0]["value"])).unwrap();
+    container["started"].as_i64().unwrap()
+}
+
 /// A host that lies, in its own keys: it is one of three. What it says in the name of no checker counts nothing.
 fn a_host_lies(world: &World, both: &[&str]) {
     let uuid = world.health(0, "web-1")["uuid"].as_str().unwrap().to_owned();
+    let start = start(world, "host-1", &uuid);
     let lies = ["votes/host-2", "health/host-2", "health/host-1", "health/stranger", "health/other"];
-    let value = json!({"berth": 1, "opinion": "down", "health_state": "unhealthy", "start_count": 1}).to_string();
+    let value = json!({"berth": 1, "opinion": "down", "health_state": "unhealthy", "start": start}).to_string();
     let key = |lie: &str| format!("/berth/v1/{lie}/host-1/{uuid}");
     for lie in lies {
         world.hosts.etcd.put(&key(lie), &value);

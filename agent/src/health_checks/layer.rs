@@ -188,7 +188,7 @@ mod tests {
 
     fn healthy(uuid: &str) -> Verdicts {
         let mut verdicts = Verdicts::default();
-        verdicts.insert(uuid.into(), Verdict { state: HealthState::Healthy, start_count: 0 });
+        verdicts.insert(uuid.into(), Verdict { state: HealthState::Healthy, start: 0 });
         verdicts
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let said = |states: &[(&str, HealthState)]| {
             let mut verdicts = Verdicts::default();
             for (uuid, state) in states {
-                verdicts.insert((*uuid).into(), Verdict { state: *state, start_count: 0 });
+                verdicts.insert((*uuid).into(), Verdict { state: *state, start: 0 });
             }
             Arc::new(verdicts)
         };

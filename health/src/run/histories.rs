@@ -314,7 +314,7 @@ impl World {
             let checkers: Vec<&str> = checkers.into_iter().map(|checker| hosts.name(checker)).collect();
             let starts = container.fields().int("start_count");
             let agreeing = said.iter().filter(|(other, said)| {
-                checkers.contains(&&*host_name(*other)) && said.int(model::votes::START_COUNT) == starts
+                checkers.contains(&&*host_name(*other)) && said.int(model::votes::START) == starts
             });
             let agreeing = agreeing.count();
             if agreeing > checkers.len() / 2 && agreeing >= 2 {
@@ -428,7 +428,7 @@ impl World {
         let agent = self.members[host].agent.as_ref()?;
         let known = agent.health.known();
         let check = known.wheel.get(&uuid(container))?;
-        (check.target.start_count == self.containers[container].starts).then(|| check.results.opinion())
+        (check.target.start == self.containers[container].starts).then(|| check.results.opinion())
     }
 
     /// Compares what each host reads with what the checkers think.

@@ -12,13 +12,19 @@ const PLACES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: usize,
-    /// By the host of the container; `None` is this one.
-    of_hosts: HashMap<Option<Text>, usize>,
+    of_hosts: HashMap<Whose, usize>,
+}
+
+/// Whose container is checked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Whose {
+    Own,
+    Host(Text),
 }
 
 /// The place of a check, if it needs one.
 #[derive(Debug)]
-pub(super) struct Place(Option<Option<Text>>);
+pub(super) struct Place(Option<Whose>);
 
 impl Place {
     /// That of one that needs none.
@@ -35,24 +41,24 @@ impl Places {
 
     /// A place for a container of another host, or of this one; `None` if its host has too many.
     pub(super) fn take(&mut self, owner: Option<&Text>) -> Option<Place> {
-        let owner = owner.cloned();
-        let of_host = self.of_hosts.get(&owner).copied().unwrap_or_default();
+        let whose = owner.map_or(Whose::Own, |host| Whose::Host(host.clone()));
+        let of_host = self.of_hosts.get(&whose).copied().unwrap_or_default();
         if of_host >= PLACES - self.taken {
             return None;
         }
         self.taken += 1;
-        self.of_hosts.insert(owner.clone(), of_host + 1);
-        Some(Place(Some(owner)))
+        self.of_hosts.insert(whose.clone(), of_host + 1);
+        Some(Place(Some(whose)))
     }
 
     /// A check has ended.
     pub(super) fn leave(&mut self, place: Place) {
-        let Some(owner) = place.0 else { return };
+        let Some(whose) = place.0 else { return };
         self.taken -= 1;
-        if let Some(of_host) = self.of_hosts.get_mut(&owner) {
+        if let Some(of_host) = self.of_hosts.get_mut(&whose) {
             *of_host -= 1;
             if *of_host == 0 {
-                self.of_hosts.remove(&owner);
+                self.of_hosts.remove(&whose);
             }
         }
     }

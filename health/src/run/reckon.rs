@@ -40,8 +40,8 @@ impl Health {
         let mut disagreeing = BTreeMap::new();
         for (uuid, one) in known.assigned.iter().filter(|(_, one)| one.owner.is_none()) {
             let check = known.wheel.get(uuid);
-            let start_count = one.target.start_count;
-            let before = turn.verdicts.state(uuid, start_count);
+            let start = one.target.start;
+            let before = turn.verdicts.state(uuid, start);
             // Votes differ from what all read; what this host alone thinks does not depend on that.
             let said = one.target.known.filter(|_| self.scope == Scope::All);
             let base = if one.checkers.is_empty() {
@@ -67,7 +67,7 @@ impl Health {
             if before != Some(state) && is_decided {
                 info!(container = %one.target.name, state = state.word(), reason, "health");
                 self.metrics.count_verdict(state, one.checkers.is_empty());
-                turn.verdicts.insert(uuid.clone(), Verdict { state, start_count });
+                turn.verdicts.insert(uuid.clone(), Verdict { state, start });
                 if state == HealthState::Unhealthy {
                     let reason = why_down(base, reason, &sure);
                     turn.verdicts.explain(uuid.clone(), WhyUnhealthy { reason, since: seconds_since_1970() });
@@ -75,9 +75,9 @@ impl Health {
             }
             // Of others it would be one more write without a reader.
             if state != HealthState::Healthy && is_placed(&turn.before, uuid) {
-                let is_of_start = turn.verdicts.is_of_start(uuid, start_count);
+                let is_of_start = turn.verdicts.is_of_start(uuid, start);
                 let (is_down_for_all, spec) = (poll.is_down_for_all(state), &one.target.spec);
-                unwell.push(Unwell { uuid, start_count, state, is_of_start, is_down_for_all, reason, spec });
+                unwell.push(Unwell { uuid, start, state, is_of_start, is_down_for_all, reason, spec });
             }
         }
         let GivenUp { failed, due: given_up_at } = turn.giving_up.decide(unwell, now);
@@ -121,9 +121,9 @@ impl Health {
         });
         let found = suspicion(seen, known.suspicion.is_some(), now);
         match (&known.suspicion, &found) {
-            (None, Some(Unreached { unreached, targets, hosts })) => {
+            (None, Some(Unreached { silent, targets, hosts })) => {
                 let reason =
-                    format!("cannot reach {unreached} of {targets} containers on {hosts} hosts: this host's network?");
+                    format!("cannot reach {silent} of {targets} containers on {hosts} hosts: this host's network?");
                 warn!(%reason, "this host says nothing of the health of other hosts' containers");
                 self.readiness.not_ready(PART, reason);
             }

@@ -101,7 +101,7 @@ impl Health {
                     let target = one.target.clone();
                     let said = target.known.filter(|_| self.scope == Scope::All);
                     let known_state = match (one.owner.is_none(), one.checkers.is_empty()) {
-                        (true, true) => turn.verdicts.state(&uuid, target.start_count).or(said),
+                        (true, true) => turn.verdicts.state(&uuid, target.start).or(said),
                         _ => snapshot.containers.get(&uuid).map(|container| published(container)),
                     };
                     let opinion = known_state.unwrap_or(HealthState::Initializing).opinion();
@@ -112,16 +112,7 @@ impl Health {
             known.assigned.insert(uuid, one);
             turn.has_news = true;
         }
-        if let (Scope::Cluster, Some(local)) = (self.scope, local(&snapshot)) {
-            beyond = turn.budget.beyond(&local);
-        }
-        if beyond > 0 && turn.beyond == 0 {
-            match self.scope {
-                Scope::All => warn!(beyond, TARGETS_OF_ALL_MAX, "not all containers are checked: they are too many"),
-                _ => warn!(beyond, "this host alone checks some of its containers: together they are asked too often"),
-            }
-        }
-        turn.beyond = beyond;
+        self.say_beyond(turn, beyond, &snapshot);
         self.report(&wrong_before, &known.wrong, &snapshot);
         // Nothing is known of no container: the engine has not answered yet.
         if known.assigned.values().any(|one| one.owner.is_none()) {
@@ -170,6 +161,24 @@ impl Health {
             turn.hosts_due.get_or_insert_with(|| Instant::now() + HOSTS_SETTLE);
         }
         moves
+    }
+
+    /// Logs how many containers are not checked, or by this host alone, since they are too many.
+    fn say_beyond(&self, turn: &mut Turn, of_all: usize, snapshot: &Snapshot) {
+        let local = snapshot.local_host.as_ref().filter(|_| self.scope == Scope::Cluster);
+        let beyond = of_all + local.map_or(0, |local| turn.budget.beyond(local.uuid()));
+        let before = std::mem::replace(&mut turn.beyond, beyond);
+        if beyond == 0 || before > 0 {
+            return;
+        }
+        if self.scope == Scope::All {
+            warn!(beyond, "not all containers are checked: they are more than {TARGETS_OF_ALL_MAX}");
+        } else {
+            warn!(
+                beyond,
+                "this host alone checks some of its containers: together they would be asked too often by others"
+            );
+        }
     }
 
     /// Logs checks that are wrong, once each. Those of this host's containers are defects of its document as well.

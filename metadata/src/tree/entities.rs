@@ -8,7 +8,7 @@ use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
 use model::lb::HOSTS_OF;
 use model::unwell::{REASON, SINCE};
-use model::votes::SAID_BY_HOST;
+use model::votes::{SAID_BY_HOST, STARTED};
 use model::{Container, Entity, INTENDED, Map, Service, Stack, Text, Value};
 
 use crate::config::ServiceTokens;
@@ -93,7 +93,7 @@ pub(crate) fn container_value<'t>(
         "ports" => Some(ports(scope, container, value?)),
         "links" if container.links().is_empty() => Some(Node::NoMap),
         "links" => Some(Node::Map(Branch::Plain(container.links()))),
-        "host_ip" | ROUTED_IPS | SAID_BY_HOST | FAILED | REASON | SINCE => None,
+        "host_ip" | ROUTED_IPS | SAID_BY_HOST | FAILED | REASON | SINCE | STARTED => None,
         _ => value.map(Node::of),
     }
 }

@@ -65,6 +65,7 @@ fn container(number: usize) -> (String, Value) {
 pub(super) fn a_host_attacks(world: &World, both: &[&str]) {
     let uuid = |world: &World, host, name| world.health(host, name)["uuid"].as_str().unwrap().to_owned();
     let others = [("host-1", uuid(world, 0, "web-1")), ("host-2", uuid(world, 1, "web-2"))];
+    let others = others.map(|(owner, uuid)| (owner, super::start(world, owner, &uuid), uuid));
     let keys: Vec<_> = (0..CONTAINERS).map(container).chain([host(HOSTILE, "made")]).collect();
     put_all(world, &keys);
     eventually("hosts check its containers", super::LIMIT, || {
@@ -75,13 +76,13 @@ pub(super) fn a_host_attacks(world: &World, both: &[&str]) {
         });
         (targets.sum::<usize>() > CONTAINERS).then_some(())
     });
-    // It says that the others' are down and up again, for every start there could be, and doubts itself now and then.
+    // It says that the others' are down and up again, and doubts itself now and then.
     let rounds = 30;
     for round in 0..rounds {
         let opinion = if round % 2 == 0 { "down" } else { "up" };
-        let said = others.iter().flat_map(|(owner, uuid)| {
-            let vote = json!({"berth": 1, "opinion": opinion, "start_count": 1, "reason": "a lie\u{1b}[2J"});
-            let hidden = json!({"berth": 1, "health_state": "unhealthy", "start_count": 1, "reason": "a lie"});
+        let said = others.iter().flat_map(|(owner, start, uuid)| {
+            let vote = json!({"berth": 1, "opinion": opinion, "start": start, "reason": "a lie\u{1b}[2J"});
+            let hidden = json!({"berth": 1, "health_state": "unhealthy", "start": start, "reason": "a lie"});
             [(format!("votes/{HOSTILE}/{owner}/{uuid}"), vote), (format!("health/{HOSTILE}/{owner}/{uuid}"), hidden)]
         });
         let checks = if round % 3 == 0 { "suspect" } else { "made" };

@@ -379,7 +379,7 @@ impl World {
                 let key = format!("{}/{blue}/{about}", dice.one(&["health", "health", "votes"]));
                 Act::Put(
                     key,
-                    json!({"health_state": "unhealthy", "opinion": "down", "reason": "a lie", "start_count": dice.below(3)}),
+                    json!({"health_state": "unhealthy", "opinion": "down", "reason": "a lie", "start": dice.below(3)}),
                 )
             }
             _ if dice.in_percent(20) => Act::Put(

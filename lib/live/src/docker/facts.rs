@@ -236,7 +236,11 @@ impl Facts {
             failing,
             created,
             start_count: if never_started { 0 } else { restarts + 1 },
-            started: response.state.as_ref().and_then(|state| Moment::parse(state.started_at.as_deref()?)),
+            started: response
+                .state
+                .as_ref()
+                .filter(|_| !never_started)
+                .and_then(|state| Moment::parse(state.started_at.as_deref()?)),
             stop_signal: stop_signal(config.stop_signal.as_deref()),
             stop_timeout: config
                 .stop_timeout

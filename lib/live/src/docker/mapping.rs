@@ -9,6 +9,7 @@ use bollard::models::Network;
 use model::entity::ROUTED_IPS;
 use model::reach::{ROUTED_LABEL, is_routed};
 use model::unwell::REASON;
+use model::votes::STARTED;
 use model::{Defect, METADATA_NAME, Map, Text, Value};
 
 use super::client::GATEWAY_BRIDGE;
@@ -271,6 +272,7 @@ impl<'f> Mapping<'_, 'f> {
             ("milli_cpu_reservation", facts.milli_cpu.map(Value::Int)),
             ("create_index", Some(Value::Int(facts.created))),
             ("start_count", Some(Value::Int(facts.start_count))),
+            (STARTED, facts.started.map(|moment| Value::Int(moment.micros()))),
         ];
         fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::checkers::{CHECKER, Hosts};
 use model::health::has_check;
 use model::unwell::{REASON, SINCE, reason_of};
-use model::votes::{SAID_BY_HOST, START_COUNT};
+use model::votes::{SAID_BY_HOST, START, start};
 use model::{About, Container, Entity as _, Fingerprint, Host, Map, Table, Text, Value};
 
 use super::order::marked;
@@ -23,7 +23,7 @@ const UNHEALTHY: &str = "unhealthy";
 /// What checkers say while hosts are silent.
 #[derive(Debug, Default)]
 pub(super) struct Overrides {
-    /// By the container, and the checker's name: for how many starts of the container, and why.
+    /// By the container, and the checker's name: for which start of the container, and why.
     said: BTreeMap<About, BTreeMap<Text, (i64, Text)>>,
     /// The hosts that check, and the fingerprint of the table that they were taken from.
     hosts: Option<(Fingerprint, Hosts)>,
@@ -35,9 +35,9 @@ impl Overrides {
     /// From now on a checker says this of a container, or nothing.
     pub(super) fn set(&mut self, checker: &Text, about: &About, value: Option<&Map>) {
         if let Some(value) = value {
-            let starts = value.int(START_COUNT).unwrap_or_default();
+            let start = value.int(START).unwrap_or_default();
             let reason = value.text("reason").cloned().unwrap_or_default();
-            self.said.entry(about.clone()).or_default().insert(checker.clone(), (starts, reason));
+            self.said.entry(about.clone()).or_default().insert(checker.clone(), (start, reason));
             return;
         }
         let Some(said) = self.said.get_mut(about) else { return };
@@ -80,8 +80,8 @@ impl Overrides {
                 let chosen = checking.checkers(&about.container, Some(&about.owner));
                 chosen.into_iter().map(|host| checking.name(host).into()).collect()
             });
-            let starts = container.fields().int(START_COUNT).unwrap_or_default();
-            let says = |name: &&Text| said.get(*name).filter(|(of, _)| *of == starts).map(|(_, reason)| &**reason);
+            let of_now = start(container.fields());
+            let says = |name: &&Text| said.get(*name).filter(|(of, _)| *of == of_now).map(|(_, reason)| &**reason);
             let agreeing = checkers.iter().filter(|name| says(name).is_some()).count();
             let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN;
             if !is_most || container.health_state() == Some(UNHEALTHY) {
@@ -146,7 +146,7 @@ mod tests {
         let others: Vec<Text> =
             ["a", "b", "c", "d", "e"].map(Text::from).into_iter().filter(|name| !checkers.contains(name)).collect();
         let about = About { owner: "owner".into(), container: "c".into() };
-        let of_start = |starts: u8| map(&format!(r#"{{"start_count": {starts}}}"#));
+        let of_start = |starts: u8| map(&format!(r#"{{"start": {starts}}}"#));
         let mut overrides = Overrides::default();
         let mut say = |who: &Text, what: Option<&Map>| {
             overrides.set(who, &about, what);
@@ -178,7 +178,7 @@ mod tests {
         let about = About { owner: "owner".into(), container: "c".into() };
         let mut overrides = Overrides::default();
         for checker in ["a", "b", "c"] {
-            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start": 1}"#)));
         }
         let mut state = |check: &str, hosts: &Table<Host>| {
             let over = overrides.over(container_with(1, check), hosts, Some(&"hosts/local".into()));
@@ -200,7 +200,7 @@ mod tests {
         let mut overrides = Overrides::default();
         for checker in ["a", "c"] {
             let about = About { owner: "owner".into(), container: "c".into() };
-            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1, "reason": "connect: refused"}"#)));
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start": 1, "reason": "connect: refused"}"#)));
         }
         let over = overrides.over(containers(1), &all, None);
         let expected = "2 of 3 hosts: connect: refused (a, c); b: well; its own host does not answer";
@@ -213,7 +213,7 @@ mod tests {
         let mut overrides = Overrides::default();
         for checker in ["a", "b", "c"] {
             let about = About { owner: "owner".into(), container: "c".into() };
-            overrides.set(&checker.into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start": 1}"#)));
         }
         assert_eq!(state(&mut overrides, 1, &all), "unhealthy healthy");
         let here = overrides.over(containers(1), &all, Some(&"hosts/owner".into()));
@@ -225,7 +225,7 @@ mod tests {
         let two = hosts(&["owner", "a"]);
         let about = About { owner: "owner".into(), container: "c".into() };
         let mut overrides = Overrides::default();
-        overrides.set(&"a".into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        overrides.set(&"a".into(), &about, Some(&map(r#"{"start": 1}"#)));
         assert_eq!(state(&mut overrides, 1, &two), "healthy ");
     }
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         let all: Table<Host> = all.values().cloned().chain([Arc::new(Host::new(owner, 0).unwrap())]).collect();
         let about = About { owner: "owner".into(), container: "c".into() };
         let mut overrides = Overrides::default();
-        overrides.set(&"liar".into(), &about, Some(&map(r#"{"start_count": 1}"#)));
+        overrides.set(&"liar".into(), &about, Some(&map(r#"{"start": 1}"#)));
         assert_eq!(state(&mut overrides, 1, &all), "healthy ");
     }
 }

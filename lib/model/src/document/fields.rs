@@ -224,6 +224,7 @@ pub const CONTAINER: &[Field] = &[
     field("service_index", Shape::Text, "Number within its service. Default: order in the document."),
     field("create_index", Shape::Count, "Order of creation. Default: order in the document."),
     field("start_count", Shape::Count, "Number of times it was started. Default: 1."),
+    field("started", Shape::Count, "Written by agents: when it was started, in microseconds from 1970; not returned."),
     field("external_id", Shape::Text, "Its id in the engine."),
     field("health_check", Shape::Object(HEALTH_CHECK), "How its health is checked. Default: its service's."),
     field("health_check_hosts", Shape::Hosts, "Hosts that check its health."),

@@ -12,6 +12,7 @@ use crate::entity::ROUTED_IPS;
 use crate::health::FAILED;
 use crate::unwell::{REASON, SINCE};
 use crate::value::{Map, Text, Value};
+use crate::votes::STARTED;
 
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
@@ -64,7 +65,7 @@ pub(super) static CONTAINERS: LazyLock<Form> = LazyLock::new(|| {
         CONTAINER,
         &derived,
         &["service", "host", "network", "network_from", "links"],
-        &[FAILED, REASON, ROUTED_IPS, SINCE],
+        &[FAILED, REASON, ROUTED_IPS, SINCE, STARTED],
         &defaults,
     )
 });
