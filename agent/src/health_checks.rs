@@ -150,7 +150,7 @@ impl Checks {
     pub(crate) fn layer(&self) -> Option<Arc<dyn DocumentLayer>> {
         let own = || layer::Own {
             verdicts: self.verdicts.clone(),
-            checks_others: self.scope == Scope::Cluster,
+            checks_others: (self.scope == Scope::Cluster).then_some(self.quorum),
             outputs: self.outputs.clone(),
         };
         (self.scope != Scope::All).then(|| Arc::new(own()) as _)

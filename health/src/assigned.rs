@@ -41,7 +41,7 @@ pub(crate) struct Roster {
     pub(crate) own: Option<Text>,
     /// All hosts that check.
     pub(crate) hosts: Hosts,
-    /// Whether etcd is away or takes no writes, so that no votes arrive.
+    /// Whether etcd is away, takes no writes or has not got this host, so that no votes arrive.
     pub(crate) is_alone: bool,
 }
 

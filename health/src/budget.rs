@@ -199,7 +199,7 @@ mod tests {
             let mut budget = Budget::default();
             let (mut before, mut beyond) = (Table::default(), BTreeSet::new());
             for step in steps {
-                let check = |number: usize| if number % 3 == 0 { "" } else { SHORT };
+                let check = |number: usize| if number.is_multiple_of(3) { "" } else { SHORT };
                 let now = table(step.iter().map(|number| container("h", &format!("c{number}"), check(*number))));
                 let moved = budget.take_in(&before, &now);
                 let mut other = Budget::default();

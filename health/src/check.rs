@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::grpc;
 use crate::opinion::Outcome;
-use crate::response::{Expected, judge};
+use crate::response::{Expected, Judge};
 use crate::spec::{Probe, Spec};
 use crate::target::Target;
 
@@ -169,7 +169,7 @@ async fn ask(
 ) -> Result<(), String> {
     let sent = async { stream.write_all(request).await.and(stream.flush().await) };
     sent.await.map_err(|error| format!("the request: {error}"))?;
-    let mut bytes = Vec::with_capacity(READ);
+    let (mut bytes, mut judging) = (Vec::with_capacity(READ), Judge::new(expected));
     loop {
         let read = stream.read_buf(&mut bytes).await;
         // A server may end TLS without a word once it has sent everything.
@@ -178,7 +178,7 @@ async fn ask(
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => true,
             Err(error) => return Err(format!("the response: {error}")),
         };
-        if let Some(judged) = judge(&bytes, is_end, expected) {
+        if let Some(judged) = judging.judge(&bytes, is_end) {
             return judged;
         }
     }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use hyper::http::{HeaderMap, Request, StatusCode};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 /// The method.
 const PATH: &str = "/grpc.health.v1.Health/Check";
@@ -22,6 +22,9 @@ const HEADERS_MAX: u32 = 8 * 1024;
 /// Bytes that a server may send before they are taken note of: more than a response may have.
 const WINDOW: u32 = 4 * 1024;
 
+/// Most bytes that are read, so that a server that sends frames without end is not listened to.
+const READ_MAX: u64 = 64 * 1024;
+
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
@@ -37,6 +40,8 @@ pub(crate) async fn ask(
 ) -> Result<(), String> {
     let mut builder = Builder::new();
     builder.enable_push(false).max_header_list_size(HEADERS_MAX).initial_window_size(WINDOW);
+    let (reading, writing) = tokio::io::split(stream);
+    let stream = tokio::io::join(reading.take(READ_MAX), writing);
     let (sender, connection) = builder.handshake(stream).await.map_err(|error| format!("HTTP/2: {error}"))?;
     tokio::select! {
         answer = call(sender, authority, service) => answer,

@@ -23,32 +23,67 @@ pub(crate) struct Expected<'s> {
     pub(crate) body: Option<&'s str>,
 }
 
-/// Judges the bytes that have arrived; `is_end` when no more will. `None` asks for more.
-pub(crate) fn judge(bytes: &[u8], is_end: bool, expected: Expected<'_>) -> Option<Result<(), String>> {
-    let line_end = bytes.iter().position(|byte| *byte == b'\n');
-    let line = match line_end {
-        Some(end) => &bytes[..end],
+/// Judges a response as its bytes arrive. Each is looked at about once, however few come at a time.
+#[derive(Debug)]
+pub(crate) struct Judge<'s> {
+    expected: Expected<'s>,
+    /// Bytes that were looked at.
+    seen: usize,
+    code: Option<u16>,
+    /// Where the body begins.
+    body: Option<usize>,
+}
+
+impl<'s> Judge<'s> {
+    /// One that has not seen anything.
+    pub(crate) fn new(expected: Expected<'s>) -> Self {
+        Self { expected, seen: 0, code: None, body: None }
+    }
+
+    /// Judges all the bytes that have arrived; `is_end` when no more will. `None` asks for more.
+    pub(crate) fn judge(&mut self, bytes: &[u8], is_end: bool) -> Option<Result<(), String>> {
+        let from = std::mem::replace(&mut self.seen, bytes.len());
+        let code = match self.code {
+            Some(code) => code,
+            None => match status_line(bytes, from, is_end)? {
+                Ok(code) => *self.code.insert(code),
+                Err(problem) => return Some(Err(problem)),
+            },
+        };
+        if !self.expected.status.contains(&code) {
+            return Some(Err(format!("status {code}")));
+        }
+        let Some(text) = self.expected.body.filter(|text| !text.is_empty()) else { return Some(Ok(())) };
+        if self.body.is_none() {
+            self.body = head_end(bytes, from);
+        }
+        let start = self.body.unwrap_or(bytes.len());
+        let body = &bytes[start..(start + BODY_MAX).min(bytes.len())];
+        // It may have begun in what was looked at.
+        let new = (from + 1).saturating_sub(start + text.len()).min(body.len());
+        if body[new..].windows(text.len()).any(|window| window == text.as_bytes()) {
+            return Some(Ok(()));
+        }
+        let is_over = is_end || body.len() == BODY_MAX || (body.is_empty() && bytes.len() >= HEAD_MAX);
+        is_over
+            .then(|| Err(format!("status {code}, without the text {text:?} in the first {BODY_MAX} bytes of its body")))
+    }
+}
+
+/// The code in the first line, whose end is looked for behind the first `from` bytes.
+fn status_line(bytes: &[u8], from: usize, is_end: bool) -> Option<Result<u16, String>> {
+    let line = match bytes[from..].iter().position(|byte| *byte == b'\n') {
+        Some(end) => &bytes[..from + end],
         None if is_end || bytes.len() >= HEAD_MAX => bytes,
         None => return None,
     };
     if bytes.is_empty() {
         return Some(Err("closed without a response".to_owned()));
     }
-    let Some(code) = code(line) else {
+    Some(code(line).ok_or_else(|| {
         let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]).trim_end().escape_debug().to_string();
-        return Some(Err(format!("no HTTP: {shown}")));
-    };
-    if !expected.status.contains(&code) {
-        return Some(Err(format!("status {code}")));
-    }
-    let Some(text) = expected.body.filter(|text| !text.is_empty()) else { return Some(Ok(())) };
-    let body = head_end(bytes).map_or(&[][..], |end| &bytes[end..]);
-    let body = &body[..body.len().min(BODY_MAX)];
-    if body.windows(text.len()).any(|window| window == text.as_bytes()) {
-        return Some(Ok(()));
-    }
-    let is_over = is_end || body.len() == BODY_MAX || (body.is_empty() && bytes.len() >= HEAD_MAX);
-    is_over.then(|| Err(format!("status {code}, without the text {text:?} in the first {BODY_MAX} bytes of its body")))
+        format!("no HTTP: {shown}")
+    }))
 }
 
 /// The code of a status line: `HTTP/1.1 200 OK`.
@@ -62,11 +97,12 @@ fn code(line: &[u8]) -> Option<u16> {
     (is_version && is_alone && code >= 100).then_some(code)
 }
 
-/// Where the body begins.
-fn head_end(bytes: &[u8]) -> Option<usize> {
-    let ends = [&b"\r\n\r\n"[..], b"\n\n"];
-    let ends =
-        ends.into_iter().filter_map(|mark| Some(bytes.windows(mark.len()).position(|part| part == mark)? + mark.len()));
+/// Where the body begins, if the head does not end within the first `from` bytes.
+fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    let ends = [&b"\r\n\r\n"[..], b"\n\n"].into_iter().filter_map(|mark| {
+        let start = (from + 1).saturating_sub(mark.len());
+        Some(start + bytes[start..].windows(mark.len()).position(|part| part == mark)? + mark.len())
+    });
     ends.min()
 }
 
@@ -79,15 +115,25 @@ mod tests {
         let status = 200..=399;
         let wanted = Expected { status: &status, body };
         let bytes = response.as_bytes();
+        let mut judge = Judge::new(wanted);
         let early =
-            (0..=bytes.len()).find_map(|length| judge(&bytes[..length], false, wanted).map(|result| (length, result)));
+            (0..=bytes.len()).find_map(|length| judge.judge(&bytes[..length], false).map(|result| (length, result)));
         let (length, result) =
-            early.unwrap_or_else(|| (bytes.len() + 1, judge(bytes, true, wanted).expect("the end decides")));
+            early.unwrap_or_else(|| (bytes.len() + 1, judge.judge(bytes, true).expect("the end decides")));
         let result = result.map_or_else(|reason| reason, |()| "pass".to_owned());
         let when = if length > bytes.len() { "at the end" } else { "early" };
         assert_eq!(format!("{when}: {result}"), expected, "{response:?}");
         // More bytes at once lead to the same.
-        assert_eq!(judge(bytes, true, wanted).map(|result| result.is_ok()), Some(expected.ends_with("pass")));
+        let at_once = Judge::new(wanted).judge(bytes, true);
+        assert_eq!(at_once.map(|result| result.is_ok()), Some(expected.ends_with("pass")));
+        // As do some at a time.
+        for some in 2..12 {
+            let mut judge = Judge::new(wanted);
+            let ends = (1..=bytes.len() / some).map(|number| number * some);
+            let early = ends.into_iter().find_map(|end| judge.judge(&bytes[..end], false));
+            let result = early.or_else(|| judge.judge(bytes, true));
+            assert_eq!(result.map(|result| result.is_ok()), Some(expected.ends_with("pass")), "{some} at a time");
+        }
     }
 
     #[test]

@@ -136,7 +136,10 @@ mod tests {
         let first = target(&json(1, "10.0.0.1", 80)).unwrap().unwrap();
         let known = Target { known: Some(HealthState::Healthy), name: "renamed".into(), ..first.clone() };
         assert!(first.is_same_check(&known));
-        for other in [json(2, "10.0.0.1", 80), json(1, "10.0.0.2", 80), json(1, "10.0.0.1", 81)] {
+        // Started by hand, it counts its restarts from the beginning.
+        let by_hand =
+            json(1, "10.0.0.1", 80).replace("\"start_count\"", "\"started\": 1795197600000001, \"start_count\"");
+        for other in [json(2, "10.0.0.1", 80), by_hand, json(1, "10.0.0.2", 80), json(1, "10.0.0.1", 81)] {
             assert!(!first.is_same_check(&target(&other).unwrap().unwrap()));
         }
     }

@@ -122,7 +122,7 @@ impl Verdicts {
         let mut verdicts = Self::default();
         for (uuid, fields) in map.iter().filter_map(|(uuid, value)| Some((uuid, value.as_map()?))) {
             let Some(state) = fields.text(HEALTH_STATE).and_then(|word| HealthState::of_word(word)) else { continue };
-            verdicts.insert(uuid.clone(), Verdict { state, start: start(fields) });
+            verdicts.insert(uuid.clone(), Verdict { state, start: fields.int(START).unwrap_or_default() });
             if let (HealthState::Unhealthy, Some(why)) = (state, WhyUnhealthy::of_map(fields)) {
                 verdicts.explain(uuid.clone(), why);
             }

@@ -386,6 +386,18 @@ fn hosts_agree_on_who_is_well() {
     world.set_well(0, "web-1", true);
     world.say("all is well", &all, &both);
 
+    // etcd answers and takes no writes, as when its database is full: nobody can vote.
+    let alarm = |action: &str| {
+        world.hosts.etcd.ask("maintenance/alarm", &json!({"action": action, "alarm": "NOSPACE"}));
+    };
+    alarm("ACTIVATE");
+    world.set_well(0, "web-1", false);
+    world.say("etcd takes no writes: its own host leaves it out", &[0], &second);
+    alarm("DEACTIVATE");
+    world.say("etcd takes writes: all leave it out", &all, &second);
+    world.set_well(0, "web-1", true);
+    world.say("all is well again", &all, &both);
+
     // An engine dies, and its containers live on: they are asked as before. Then one of them dies, which no engine says.
     let process = world.hosts.engines[0].docker(&["inspect", "--format", "{{.State.Pid}}", "web-1"]);
     world.hosts.engines[0].kill();

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use health::Outputs;
+use health::verdict::Quorum;
 use health::verdicts::{Verdicts, Word};
 use live::{DocumentLayer, HostDocument, LayerTask};
-use model::checkers::{CHECKER, CHECKS, SUSPECT};
+use model::checkers::{ALL, CHECKER, CHECKS, QUORUM, SUSPECT};
 use model::{Change, Container, Defect, Entity as _, Map, Snapshot, Text, Value, changes};
 use source::{Revision, Store, Watcher};
 
@@ -13,8 +14,8 @@ use source::{Revision, Store, Watcher};
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) verdicts: Arc<Store<Verdicts>>,
-    /// Whether this host checks containers of others too, and says so.
-    pub(super) checks_others: bool,
+    /// Whether this host checks containers of others too, and says so, and how many checkers of its own have to agree.
+    pub(super) checks_others: Option<Quorum>,
     /// What is passed on to people here alone.
     pub(super) outputs: Arc<Store<Outputs>>,
 }
@@ -92,9 +93,9 @@ async fn either(one: &mut Watcher, other: &mut Watcher) {
     }
 }
 
-/// The document of this host with the verdicts about its containers, and whether it `checks_others`; a check that is wrong is a
+/// The document of this host with the verdicts about its containers, and whether it `checks_others`, with which quorum; a check that is wrong is a
 /// defect of it.
-fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: bool) -> HostDocument {
+fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: Option<Quorum>) -> HostDocument {
     const CONTAINERS: &str = "containers";
     const HOSTS: &str = "hosts";
     let mut defects = document.defects.clone();
@@ -116,11 +117,13 @@ fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: bool) -> Ho
     let has_some = document.document.get(CONTAINERS).is_some();
     let changes = has_some.then(|| (Text::from(CONTAINERS), containers));
     let word = if verdicts.is_suspect { SUSPECT } else { CHECKS };
+    let wants_all = (checks_others == Some(Quorum::All)).then(|| (Text::from(QUORUM), Value::text(ALL)));
+    let words: Vec<(Text, Value)> = [(CHECKER.into(), Value::text(word))].into_iter().chain(wants_all).collect();
     let hosts = document.document.list(HOSTS).iter().map(|host| match host.as_map() {
-        Some(host) => host.with([(CHECKER.into(), Value::text(word))]).into(),
+        Some(host) => host.with(words.clone()).into(),
         None => host.clone(),
     });
-    let hosts = checks_others.then(|| (Text::from(HOSTS), Value::list(hosts.collect::<Vec<_>>())));
+    let hosts = checks_others.is_some().then(|| (Text::from(HOSTS), Value::list(hosts.collect::<Vec<_>>())));
     let changes = changes.into_iter().chain(hosts);
     HostDocument { document: document.document.with(changes), defects, ..document.clone() }
 }
@@ -198,7 +201,7 @@ mod tests {
             r#"{{"uuid": "a", {LABELS}}}, {{"uuid": "b", {LABELS}}}, {{"uuid": "c"}},
                {{"uuid": "d", "name": "db", "labels": {{"io.berth.health.port": "x"}}}}"#
         );
-        let laid = laid(&document(&containers), &healthy("a"), false);
+        let laid = laid(&document(&containers), &healthy("a"), None);
         let states = laid
             .document
             .list("containers")
@@ -212,23 +215,23 @@ mod tests {
     #[test]
     fn a_document_without_containers_stays_as_it_is() {
         let plain = HostDocument { host: "h".into(), document: map(r#"{"host": "h"}"#), ..HostDocument::default() };
-        assert_eq!(laid(&plain, &healthy("a"), false), plain);
+        assert_eq!(laid(&plain, &healthy("a"), None), plain);
     }
 
     #[test]
     fn a_host_that_checks_others_says_so_and_whether_it_doubts_itself() {
         let json = r#"{"host": "h", "hosts": [{"name": "h"}]}"#;
         let plain = HostDocument { host: "h".into(), document: map(json), ..HostDocument::default() };
-        let word = |is_suspect, checks_others| {
+        let words = |is_suspect, checks_others| {
             let mut verdicts = Verdicts::default();
             verdicts.is_suspect = is_suspect;
             let laid = laid(&plain, &verdicts, checks_others);
-            laid.document.list("hosts")[0].as_map().unwrap().text(CHECKER).map(ToString::to_string)
+            let host = laid.document.list("hosts")[0].as_map().unwrap().clone();
+            [CHECKER, QUORUM].map(|field| host.text(field).map_or_else(String::new, ToString::to_string)).join(" ")
         };
-        assert_eq!(
-            [word(false, true), word(true, true), word(true, false)],
-            [Some("made".into()), Some("suspect".into()), None]
-        );
+        assert_eq!(words(false, Some(Quorum::Majority)), "made ");
+        assert_eq!(words(true, Some(Quorum::All)), "suspect all");
+        assert_eq!(words(true, None), " ");
     }
 
     #[test]

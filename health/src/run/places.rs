@@ -83,10 +83,14 @@ mod tests {
         let place = places.take(Some(&"modest".into())).unwrap();
         assert!(places.take(Some(&names[0])).is_none());
         // What ends makes room, for the one that has many too.
-        taken.into_iter().flatten().chain([place]).for_each(|place| places.leave(place));
+        for place in taken.into_iter().flatten().chain([place]) {
+            places.leave(place);
+        }
         assert_eq!((places.taken(), places.of_hosts.len()), (PLACES / 2, 1));
         places.leave(Place::none());
-        own.into_iter().for_each(|place| places.leave(place));
+        for place in own {
+            places.leave(place);
+        }
         assert_eq!((places.taken(), places.of_hosts.len()), (0, 0));
     }
 }

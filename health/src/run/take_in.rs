@@ -7,7 +7,7 @@ use model::checkers::Hosts;
 use model::health::BadCheck;
 use model::panic::Share;
 use model::{Change, Container, Entity as _, Snapshot, Text, changes};
-use source::ETCD;
+use source::{ETCD, ETCD_WRITES, PUBLISHED};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -143,7 +143,8 @@ impl Health {
         if self.exchange.is_none() {
             return false;
         }
-        let is_alone = self.readiness.reasons().contains_key(ETCD);
+        let reasons = self.readiness.reasons();
+        let is_alone = [ETCD, ETCD_WRITES, PUBLISHED].iter().any(|part| reasons.contains_key(part));
         let own = snapshot.local_host.as_ref().and_then(|host| host.name()).cloned();
         let mut moves = (known.roster.is_alone, &known.roster.own) != (is_alone, &own);
         (known.roster.is_alone, known.roster.own) = (is_alone, own);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hyper::StatusCode;
 use tokio::sync::broadcast;
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use crate::txn::{OPS_MAX, Pair, Txn, TxnOutcome};
 use crate::watch::{Event, Watch};
 use crate::wire::{
     Base64, DeleteRequest, DeleteResponse, LeaseGrantRequest, LeaseRequest, LeaseResponse, Number, PutRequest,
-    RangeRequest, RangeResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
+    RangeRequest, RangeResponse, StatusResponse, Streamed, TxnResponse, WatchCreate, WatchRequest,
 };
 
 /// Keys that begin alike, all as of one revision.
@@ -229,6 +229,13 @@ impl EtcdClient {
         let body = encoded(&RangeRequest { key, keys_only: true, limit: Number(1), ..RangeRequest::default() })?;
         let response: RangeResponse = parsed(&self.0.ask_one(endpoint, "kv/range", &body, ASK_LIMIT).await?)?;
         Ok(response.header.into())
+    }
+
+    /// What the member that answers complains of, such as a full database: then it takes no writes, but answers.
+    pub async fn alarms(&self) -> Result<Vec<String>, EtcdError> {
+        let body = Bytes::from_static(b"{}");
+        let answer = self.0.ask_bytes("maintenance/status", &body, ASK_LIMIT, Again::Yes).await?;
+        Ok(parsed::<StatusResponse>(&answer)?.errors)
     }
 
     /// Notifies all users of this client that etcd has another history now: it was set up again, or from a backup.

@@ -22,6 +22,12 @@ pub const CHECKS: &str = "made";
 /// A host that checks and doubts its own results: what it thinks does not count.
 pub const SUSPECT: &str = "suspect";
 
+/// Field of a host that wants all checkers of a container to agree, [`ALL`]; otherwise most of them do. Not shown on the wire.
+pub const QUORUM: &str = "health_quorum";
+
+/// All have to agree.
+pub const ALL: &str = "all";
+
 /// Field of a host, where stacks have owners: the tenant that it belongs to, if there is one. Not shown on the wire.
 pub const TENANT: &str = "tenant_of_host";
 

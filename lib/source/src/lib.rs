@@ -15,5 +15,5 @@ pub use cluster_file::publish;
 pub use follow::{Following, Reload, ReloadRequests, Source, StoredSnapshot, follow};
 pub use metadata::MetadataAddress;
 pub use state::StateDir;
-pub use status::{ETCD, Readiness, Reasons};
+pub use status::{ETCD, ETCD_WRITES, PUBLISHED, Readiness, Reasons};
 pub use store::{Derivation, Follower, Revision, Store, Watcher, derive};

@@ -8,6 +8,12 @@ use tokio::sync::watch;
 /// The part of the readiness that says whether etcd is there.
 pub const ETCD: &str = "etcd";
 
+/// The part of the readiness that says whether this host is published, so that others know of it.
+pub const PUBLISHED: &str = "publish";
+
+/// The part of the readiness that says whether etcd takes what is written.
+pub const ETCD_WRITES: &str = "etcd writes";
+
 /// The reasons why a process is not ready, one per part; none means ready.
 #[derive(Debug, Default)]
 pub struct Readiness {

@@ -3,7 +3,7 @@
 //! The functions named `…_value` answer for one key; the fields that a version adds stand in the lists of
 //! keys, in order.
 
-use model::checkers::{CHECKER, TENANT};
+use model::checkers::{CHECKER, QUORUM, TENANT};
 use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
 use model::lb::HOSTS_OF;
@@ -143,7 +143,7 @@ pub(crate) fn stack_value<'t>(
 /// The value of a key of a host.
 pub(crate) fn host_value<'t>(id: HostId, key: &str, value: Option<&'t Value>) -> Option<Node<'t>> {
     match key {
-        CHECKER | TENANT | INTENDED => None,
+        CHECKER | QUORUM | TENANT | INTENDED => None,
         "hostId" if id == HostId::Dropped => None,
         _ => value.map(Node::of),
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use etcd::{At, Compare, EtcdClient, EtcdError, KeyChange, Lease, Op, Pair, Txn};
 use model::{Map, Text};
 use source::backoff::Backoff;
-use source::{Readiness, Revision, Store};
+use source::{ETCD_WRITES, PUBLISHED, Readiness, Revision, Store};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
@@ -39,9 +39,6 @@ const TAKEN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Longest time that leaving may take; the lease expires by itself.
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
-
-/// The part of the readiness that this speaks for.
-const PART: &str = "publish";
 
 /// The identity of the publisher, and how it is asked to end.
 #[derive(Debug)]
@@ -82,7 +79,7 @@ pub fn publish(
     publishing: Publishing,
     readiness: Arc<Readiness>,
 ) -> impl Future<Output = ()> + Send {
-    readiness.not_ready(PART, "this host was not published yet");
+    readiness.not_ready(PUBLISHED, "this host was not published yet");
     async move {
         let Publishing { identity, mut leaving, metrics, exchange } = publishing;
         let mut publisher = Publisher::new(client, documents, identity, readiness, metrics);
@@ -188,8 +185,9 @@ impl Publisher {
                     backoff.reset();
                     if failing.take().is_some() {
                         info!("this host is published again");
+                        self.readiness.ready(ETCD_WRITES);
                     }
-                    self.readiness.ready(PART);
+                    self.readiness.ready(PUBLISHED);
                     let due = self.lease.due().map_or(self.compare_at, |due| due.min(self.compare_at));
                     tokio::select! {
                         () = watcher.changed() => {}
@@ -208,7 +206,10 @@ impl Publisher {
                     if failing.as_ref() != Some(&text) {
                         warn!(error = %text, "this host is not published");
                     }
-                    self.readiness.not_ready(PART, text.clone());
+                    if matches!(error, PublishError::Etcd(EtcdError::Refused(_))) {
+                        self.look_at_alarms().await;
+                    }
+                    self.readiness.not_ready(PUBLISHED, text.clone());
                     failing = Some(text);
                     let wait = match error {
                         PublishError::Etcd(_) | PublishError::Changed => backoff.wait(),
@@ -239,7 +240,10 @@ impl Publisher {
             && (compare || self.lease.due().is_some_and(|due| Instant::now() >= due))
         {
             match self.lease.renew(lease).await {
-                Ok(at) if at.follows(self.at) => self.at = at,
+                Ok(at) if at.follows(self.at) => {
+                    self.at = at;
+                    self.look_at_alarms().await;
+                }
                 // etcd was set up again, or from a backup, or this member lags behind: the keys will show which.
                 Ok(_) => self.keys.there = None,
                 Err(EtcdError::LeaseGone) => {
@@ -273,6 +277,18 @@ impl Publisher {
             self.lease.forget(lease);
         }
         written
+    }
+
+    /// Says whether etcd takes writes: while its database is full it answers, and other hosts cannot say anything.
+    async fn look_at_alarms(&self) {
+        // A user who may not ask learns it from the first write.
+        let alarms = self.client.alarms().await.unwrap_or_default();
+        if alarms.is_empty() {
+            self.readiness.ready(ETCD_WRITES);
+        } else {
+            let alarms = alarms.join("; ");
+            self.readiness.not_ready(ETCD_WRITES, format!("etcd takes no writes: {}", alarms.trim()));
+        }
     }
 
     /// Stores the password that an operator gives this host, and then deletes its key: only after that the operator changes
@@ -339,7 +355,7 @@ impl Publisher {
             );
             let reason =
                 format!("{deleted} keys under {prefix} were deleted by another process and are being written again");
-            self.readiness.not_ready(PART, reason);
+            self.readiness.not_ready(PUBLISHED, reason);
             self.metrics.deleted.inc_by(deleted as u64);
         }
         let written = there.written_since(known);
@@ -347,7 +363,7 @@ impl Publisher {
             warn!(keys = written, prefix, "keys of this host were written in etcd by another process; correcting them");
             let reason =
                 format!("{written} keys under {prefix} were written by another process and are being corrected");
-            self.readiness.not_ready(PART, reason);
+            self.readiness.not_ready(PUBLISHED, reason);
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use model::checkers::{CHECKER, Hosts};
+use model::checkers::{ALL, CHECKER, Hosts, QUORUM};
 use model::health::has_check;
 use model::unwell::{REASON, SINCE, reason_of};
 use model::votes::{SAID_BY_HOST, START, start};
@@ -68,9 +68,10 @@ impl Overrides {
         for (about, said) in self.said.iter().filter(|(about, _)| own != Some(&*about.owner)) {
             let uuids = [about.container.clone(), marked(&about.container, &format!("hosts/{}", about.owner))];
             // Checkers have nothing to say of one that nobody checks, or whose host lets nobody check.
+            let host_of = |container: &Container| container.host_uuid().and_then(|uuid| hosts.get(uuid));
             let is_owners = |container: &&Arc<Container>| {
-                let host = container.host_uuid().and_then(|uuid| hosts.get(uuid));
-                host.is_some_and(|host| host.name() == Some(&about.owner) && host.fields().text(CHECKER).is_some())
+                host_of(container)
+                    .is_some_and(|host| host.name() == Some(&about.owner) && host.fields().text(CHECKER).is_some())
                     && has_check(container.fields())
             };
             let Some(container) = uuids.iter().find_map(|uuid| containers.get(uuid).filter(is_owners)).cloned() else {
@@ -83,8 +84,10 @@ impl Overrides {
             let of_now = start(container.fields());
             let says = |name: &&Text| said.get(*name).filter(|(of, _)| *of == of_now).map(|(_, reason)| &**reason);
             let agreeing = checkers.iter().filter(|name| says(name).is_some()).count();
-            let is_most = agreeing > checkers.len() / 2 && agreeing >= AGREEING_MIN;
-            if !is_most || container.health_state() == Some(UNHEALTHY) {
+            let wants_all =
+                host_of(&container).and_then(|host| host.fields().text(QUORUM)).is_some_and(|word| **word == *ALL);
+            let wanted = if wants_all { checkers.len() } else { checkers.len() / 2 + 1 };
+            if agreeing < wanted.max(AGREEING_MIN) || container.health_state() == Some(UNHEALTHY) {
                 continue;
             }
             let of_host = container.health_state().map_or(Value::Null, Value::text);
@@ -171,6 +174,20 @@ mod tests {
             overrides.set(&checker.into(), &stranger, Some(&of_start(1)));
         }
         assert_eq!(state(&mut overrides, 1, &all), "healthy ");
+    }
+
+    #[test]
+    fn a_host_that_wants_all_checkers_to_agree_is_overridden_only_by_all() {
+        let mut all = hosts(&["owner", "a", "b", "c"]);
+        let owner = all["uuid-owner"].fields().with([(QUORUM.into(), Value::text(ALL))]);
+        all.insert(Arc::new(Host::new(owner, 0).unwrap()));
+        let about = About { owner: "owner".into(), container: "c".into() };
+        let mut overrides = Overrides::default();
+        let states = ["a", "b", "c"].map(|checker| {
+            overrides.set(&checker.into(), &about, Some(&map(r#"{"start": 1}"#)));
+            state(&mut overrides, 1, &all)
+        });
+        assert_eq!(states, ["healthy ", "healthy ", "unhealthy healthy"]);
     }
 
     #[test]

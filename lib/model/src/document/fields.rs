@@ -131,6 +131,11 @@ pub const HOST: &[Field] = &[
         Shape::Word(&["made", "suspect"]),
         "Written by agents that check containers of other hosts (docs/health.md); not returned.",
     ),
+    field(
+        "health_quorum",
+        Shape::Word(&["all"]),
+        "Written by agents with `--health-quorum all`: all checkers have to agree; not returned.",
+    ),
     field("milli_cpu", Shape::Count, "Processors, in thousandths of one."),
     field("memory", Shape::Bytes, "Memory."),
     field("local_storage_mb", Shape::Count, "Disk for containers, in MiB."),

@@ -7,7 +7,7 @@ use foldhash::HashMap;
 use super::fields::{CONTAINER, Field, HOST, NETWORK, SERVICE};
 use super::reader::Fields;
 use super::written::Written;
-use crate::checkers::CHECKER;
+use crate::checkers::{CHECKER, QUORUM};
 use crate::entity::ROUTED_IPS;
 use crate::health::FAILED;
 use crate::unwell::{REASON, SINCE};
@@ -17,7 +17,7 @@ use crate::votes::STARTED;
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = [("labels", Map::default().into()), ("state", Value::text("active"))];
-    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &[CHECKER], &defaults)
+    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &[CHECKER, QUORUM], &defaults)
 });
 
 /// What networks look like on the wire.
