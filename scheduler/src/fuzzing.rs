@@ -184,7 +184,6 @@ pub fn stack_file(compose: &str, rancher: Option<&str>) -> Result<Vec<Value>, St
         stack: "shop",
         is_stack_given: false,
         variable: &variable,
-        unset_is_empty: true,
         for_stack: true,
         rancher: rancher.as_ref(),
         file: &|name| Ok(format!("A={name}")),

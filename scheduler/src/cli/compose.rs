@@ -57,8 +57,6 @@ pub(crate) struct Reading<'a> {
     pub(crate) is_stack_given: bool,
     /// The value of a variable.
     pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
-    pub(crate) unset_is_empty: bool,
     /// Whether requests also say how their services are updated and what they depend on.
     pub(crate) for_stack: bool,
     /// What `rancher-compose.yml` says of the services of the compose file.
@@ -79,7 +77,6 @@ impl Reading<'_> {
             stack: "shop",
             is_stack_given: false,
             variable: &|_| None,
-            unset_is_empty: true,
             for_stack: true,
             rancher: None,
             file: &|_| Ok(String::new()),
@@ -138,7 +135,6 @@ pub(crate) fn read(
                     stack: name(map, reading).map_err(within)?,
                     top,
                     variable: reading.variable,
-                    unset_is_empty: reading.unset_is_empty,
                     for_stack,
                     rancher: reading.rancher,
                     file: reading.file,
@@ -308,7 +304,6 @@ struct Compose<'a> {
     /// What stands before the name of a service in the way to it: `services.`, or nothing in a file of version 1.
     top: &'static str,
     variable: &'a dyn Fn(&str) -> Option<String>,
-    unset_is_empty: bool,
     for_stack: bool,
     rancher: Option<&'a Value>,
     file: &'a dyn Fn(&str) -> Result<String, String>,

@@ -53,8 +53,6 @@ pub(super) struct Files<'a> {
     /// The stack of files that name none.
     pub(super) folder: Option<String>,
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether a variable that nothing sets is empty, as in the predecessor, or an error.
-    pub(super) unset_is_empty: bool,
     /// The folder in which files are that a service names.
     pub(super) path: PathBuf,
     /// Whether they have to be there: who wrote a catalog does not choose files of the one who uses it.
@@ -147,7 +145,6 @@ impl<'a> Files<'a> {
             stack: stack.map(String::as_str),
             folder,
             variable: &environment,
-            unset_is_empty: false,
             path: file.parent().unwrap_or_else(|| Path::new("")).to_owned(),
             is_confined: false,
             profiles: &[],
@@ -428,7 +425,6 @@ impl<'a> Documents<'a> {
             stack: &self.stack,
             is_stack_given: files.stack.is_some(),
             variable: files.variable,
-            unset_is_empty: files.unset_is_empty,
             for_stack,
             rancher: self.rancher.as_ref().map(|(_, value)| value),
             file: &text_of,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::Failure;
-use crate::cli::compose::env_file::{Format, parse};
+use crate::cli::compose::env_file::{Format, Line, parse};
 use crate::cli::file::{Input, VARIABLES_MAX};
 
 /// Where the values of variables are, besides the environment.
@@ -35,7 +35,8 @@ impl VariableArgs {
     pub(super) fn read(&self) -> Result<Variables, Failure> {
         let mut given = BTreeMap::new();
         for path in &self.env_file {
-            given.extend(read_file(path)?);
+            // One without a value is that of the environment, as it is without a line.
+            given.extend(read_file(path)?.into_iter().filter_map(|(key, value)| Some((key, value?))));
         }
         given.extend(self.set.iter().cloned());
         Ok(Variables { given })
@@ -50,7 +51,7 @@ impl Variables {
 }
 
 /// The values in a file.
-fn read_file(path: &Path) -> Result<Vec<(String, String)>, Failure> {
+fn read_file(path: &Path) -> Result<Vec<Line>, Failure> {
     let input = Input::open_at_most(path, VARIABLES_MAX)?;
     parse(&input.text, Format::default())
         .map_err(|(line, problem)| Failure::Wrong(format!("{}, line {line}: {problem}", input.shown)))
@@ -87,7 +88,7 @@ mod tests {
             assert_eq!(variables.get(name).as_deref(), Some(value), "{name}");
         }
         assert_eq!(Variables::default().get("PATH"), std::env::var("PATH").ok());
-        let wrong = VariableArgs { set: Vec::new(), env_file: vec![file("bad", "A=1\nB\n")] };
+        let wrong = VariableArgs { set: Vec::new(), env_file: vec![file("bad", "A=1\nB c\n")] };
         let Err(Failure::Wrong(why)) = wrong.read() else { panic!("it is wrong") };
         assert!(why.contains("bad, line 2: no = in it"), "{why}");
         let none = VariableArgs { set: Vec::new(), env_file: vec![folder.path().join("none")] };

@@ -217,7 +217,6 @@ impl VersionFolder {
             stack,
             folder,
             variable: answer,
-            unset_is_empty: true,
             path: self.path.clone(),
             is_confined: true,
             profiles: &[],

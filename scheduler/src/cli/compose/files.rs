@@ -138,7 +138,11 @@ impl Source {
             }
             [_, second, ..] => return Err(Invalid::new(one.at(second), "given twice", EXPECTED)),
         };
-        one.only(&[key])?;
+        // Labels are for an engine's own store of configs, which a stack has none of.
+        one.only(&[key, "labels", "name"])?;
+        for without_effect in ["labels", "name"].into_iter().filter(|key| one.get(key).is_some()) {
+            compose.warn(one.at(without_effect), "has no effect: contents are the stack's own");
+        }
         let text = one.text(key)?.unwrap_or_default();
         let wrong = |problem: String| Invalid::new(one.at(key), problem, EXPECTED);
         let bytes = match key {

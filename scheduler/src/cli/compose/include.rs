@@ -148,7 +148,7 @@ mod tests {
             other => Err(format!("{other}: not found")),
         };
         let variable = |name: &str| (name == "KIND").then(|| "db".to_owned());
-        let reading = Reading { variable: &variable, unset_is_empty: false, file: &file, ..Reading::of_tests() };
+        let reading = Reading { variable: &variable, file: &file, ..Reading::of_tests() };
         let document = source::format::parse(text).unwrap().value(model::scalar::core);
         let mut warnings: Vec<Warning> = Vec::new();
         let found = requests(&[document], &reading, &mut warnings)?;

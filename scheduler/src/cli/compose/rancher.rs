@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(top("- a\n").field, "");
         let value = |text: &str| source::format::parse(text).unwrap().value(model::scalar::core);
         let rancher = value("{}");
-        let reading = Reading { stack: "a", unset_is_empty: false, rancher: Some(&rancher), ..Reading::of_tests() };
+        let reading = Reading { stack: "a", rancher: Some(&rancher), ..Reading::of_tests() };
         let error = requests(&[value("id: a\nimage: b\n")], &reading, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("one compose file"), "{error}");
     }

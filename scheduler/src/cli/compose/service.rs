@@ -168,7 +168,7 @@ impl Compose<'_> {
     fn labels(&self, service: &Section<'_>) -> Result<Vec<(Text, Value)>, Invalid> {
         let own = labels(service)?;
         // What the service says itself counts more.
-        let mut labels = self.of_files(service, "label_file")?;
+        let mut labels = self.of_files(service, "label_file", &Value::text(""))?;
         labels.retain(|(key, _)| !own.iter().any(|(known, _)| known == key));
         labels.extend(own);
         self.check_labels(service, &labels)?;
@@ -185,7 +185,9 @@ impl Compose<'_> {
     fn environment(&self, service: &Section<'_>) -> Result<Value, Invalid> {
         // By the order in which they are said last, without looking through all of them for each.
         let (mut environment, mut places): (Vec<Option<_>>, HashMap<Text, usize>) = (Vec::new(), HashMap::new());
-        for (key, value) in self.of_files(service, "env_file")?.into_iter().chain(service.pairs("environment")?) {
+        for (key, value) in
+            self.of_files(service, "env_file", &Value::Null)?.into_iter().chain(service.pairs("environment")?)
+        {
             // A variable without a value is taken from the environment.
             let value = match &value {
                 Value::Null => (self.variable)(&key).map(Value::text),

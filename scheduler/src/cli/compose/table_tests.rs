@@ -232,7 +232,7 @@ fn with(name: &str, added: &str) -> Value {
 
 fn read(document: Value) -> Result<(Vec<Value>, Vec<Warning>), Invalid> {
     let file = |name: &str| Ok(if name == "own.env" { "OWN=1\n" } else { "services: {more: {image: more}}\n" }.into());
-    let reading = Reading { unset_is_empty: false, file: &file, ..Reading::of_tests() };
+    let reading = Reading { file: &file, ..Reading::of_tests() };
     let mut warnings = Vec::new();
     Ok((requests(&[document], &reading, &mut warnings)?, warnings))
 }

@@ -13,7 +13,6 @@ fn read_for(for_stack: bool, yaml: &str) -> Result<Vec<Value>, Invalid> {
     let variable = |name: &str| (name == "TAG").then(|| "7".to_owned());
     let reading = Reading {
         variable: &variable,
-        unset_is_empty: false,
         for_stack,
         file: &|name| match name {
             "common/base.yml" => {
@@ -92,7 +91,9 @@ fn what_is_not_supported_is_named() {
     check_wrong(&service("stop_grace_period: soon"), "services.web.stop_grace_period", "1m30s");
     check_wrong(&service("stop_grace_period: 2h"), "services.web.stop_grace_period", "at most 3600s");
     check_wrong(&service("cpus: many"), "services.web.cpus", "0.5");
-    check_wrong(&service("user: $WHO"), "services.web.user", "WHO is not set");
+    let read_only = service("volumes: [{type: volume, target: /a, read_only: true}]");
+    check_wrong(&read_only, "services.web.volumes[0].read_only", "without a source");
+    check_wrong(&service("user: ${WHO:?give one}"), "services.web.user", "WHO is not set: give one");
     check_wrong("services:\n  web: {}\n", "services.web.image", "nothing is built");
     check_wrong("services:\n  web: {build: .}\n", "services.web.build", "nothing is built");
     check_wrong(&service("label_file: none.labels"), "services.web.label_file[0]", "none.labels: not found");

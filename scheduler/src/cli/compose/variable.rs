@@ -82,10 +82,9 @@ impl Compose<'_> {
                     out.extend(["${", name, "}"]);
                 }
                 (None, Some(value)) if counts_empty => out.push_str(&value),
-                (None, None) if counts_empty && self.unset_is_empty => {
+                (None, None) if counts_empty => {
                     self.warn(path.to_owned(), &format!("nothing sets {name}: it is empty"));
                 }
-                (None, None) if counts_empty => return Err(wrong(format!("variable {name} is not set"))),
                 (Some('-' | '?'), Some(value)) => out.push_str(&value),
                 (Some('-'), None) | (Some('+'), Some(_)) => out.push_str(&self.nested(path, word, depth + 1)?),
                 (Some('+'), None) => {}

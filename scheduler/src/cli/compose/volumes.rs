@@ -193,6 +193,9 @@ pub(super) fn check_mounts(service: &Section<'_>, mounts: &[Value]) -> Result<()
                 if let Some(mode) = modes.split(',').find(|mode| !mode.is_empty() && !MODES.contains(mode)) {
                     return wrong(format!("found {mode:?} in {mount:?}"), format!("of {}", MODES.join(", ")));
                 }
+                if ["ro", "rw"].iter().all(|mode| modes.split(',').any(|own| own == *mode)) {
+                    return wrong(format!("found {mount:?}"), "ro or rw".into());
+                }
             }
             [_, _, _, ..] => return wrong(format!("found {mount:?}"), "source, place in the container, modes".into()),
             _ => {}
@@ -234,6 +237,11 @@ fn long(path: String, map: &Map) -> Result<Value, Invalid> {
         Some(source) => Value::text(format!("{source}:{target}{colon}{}", modes.join(","))),
         // One without a name.
         None if kind.as_deref() == Some("volume") && modes.is_empty() => Value::Text(target),
+        None if kind.as_deref() == Some("volume") => {
+            let key = if volume.get("read_only").is_some() { "read_only" } else { "volume" };
+            let expected = "a source, the name of a volume: one without a name is empty, and its container's alone";
+            return Err(Invalid::new(volume.at(key), "is not supported without a source", expected));
+        }
         None => {
             return Err(Invalid::new(volume.at("source"), "missing", "a folder of the host, or the name of a volume"));
         }

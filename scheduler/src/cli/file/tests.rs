@@ -17,7 +17,6 @@ fn of_file(text: &str) -> Files<'_> {
         stack: None,
         folder: Some("Shop".to_owned()),
         variable: &|_| None,
-        unset_is_empty: false,
         path: PathBuf::new(),
         is_confined: false,
         profiles: &[],
@@ -147,6 +146,21 @@ fn errors_of_templates_name_the_line_of_the_template() {
 }
 
 #[test]
+fn what_only_an_engine_would_refuse_is_refused_with_its_line() {
+    for (line, field, part) in [
+        ("mem_limit: 64m, mem_reservation: 128m", "mem_reservation", "more than the limit"),
+        ("cpus: 1.5, cpu_quota: 50000", "cpu_quota", "given with a number of processors"),
+        ("tmpfs: /a/, volumes: ['/x:/a']", "volumes", "memory and a volume appear at /a"),
+        ("volumes: ['/x:/a:ro,rw']", "volumes", "ro or rw"),
+        ("ulimits: {nproc: {soft: 6, hard: 5}}", "ulimits.nproc.soft", "at most the hard one, 5"),
+    ] {
+        let text = format!("services:\n  web: {{image: a, {line}}}\n");
+        let error = read_stack(&of_file(&text)).unwrap_err().to_string();
+        assert!(error.contains(&format!("shop.yml, line 2: services.web.{field}")) && error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn several_files_are_one_and_errors_name_the_last_that_says_it() {
     const BASE: &str = "services:\n  web:\n    image: a\n    scale: 2\n";
     let files = |compose: &str, more: &[&str]| Files {
@@ -156,7 +170,6 @@ fn several_files_are_one_and_errors_name_the_last_that_says_it() {
         stack: Some("shop"),
         folder: None,
         variable: &|_| None,
-        unset_is_empty: false,
         path: PathBuf::new(),
         is_confined: false,
         profiles: &[],
@@ -238,7 +251,6 @@ fn result(parts: &[(&str, &str)]) -> String {
         stack: Some("shop"),
         folder: None,
         variable: &variable,
-        unset_is_empty: true,
         path: PathBuf::new(),
         is_confined: true,
         profiles: &[],

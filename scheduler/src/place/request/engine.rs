@@ -152,6 +152,15 @@ impl EngineSettings {
         SETTINGS.iter().any(|(_, own, _)| *own == field)
     }
 
+    /// The name of the first setting that says how much processor time a container gets in each period.
+    pub(super) fn quota(&self) -> Option<&'static str> {
+        let said = |field: &&str| self.0.get(*field).and_then(JsonValue::as_i64).is_some_and(|number| number > 0);
+        [("cpu_quota", "CpuQuota"), ("cpu_period", "CpuPeriod")]
+            .iter()
+            .find(|(_, field)| said(field))
+            .map(|(name, _)| *name)
+    }
+
     /// Whether nothing can be written into its own layer.
     pub(super) fn is_read_only(&self) -> bool {
         self.0.get("ReadonlyRootfs").and_then(JsonValue::as_bool) == Some(true)
@@ -332,7 +341,15 @@ fn ulimit(limits: &Fields<'_>, name: &str) -> Result<JsonValue, Invalid> {
     let (soft, hard) = if let Some(Value::Map(map)) = limits.get(name) {
         let limit = Fields { path: limits.at(name), map };
         limit.only(&[&["hard", "soft"]])?;
-        (number(&limit, "soft")?, number(&limit, "hard")?)
+        let (soft, hard) = (number(&limit, "soft")?, number(&limit, "hard")?);
+        if hard >= 0 && !(0..=hard).contains(&soft) {
+            return Err(Invalid::new(
+                limit.at("soft"),
+                format!("found {soft}"),
+                format!("at most the hard one, {hard}"),
+            ));
+        }
+        (soft, hard)
     } else {
         let both = number(limits, name)?;
         (both, both)
@@ -376,6 +393,8 @@ mod tests {
             (r#"{"privileged": "maybe"}"#, "privileged"),
             (r#"{"cap_add": 5}"#, "cap_add"),
             (r#"{"ulimits": {"nproc": {"soft": 1}}}"#, "ulimits.nproc.hard"),
+            (r#"{"ulimits": {"nproc": {"soft": 6, "hard": 5}}}"#, "ulimits.nproc.soft"),
+            (r#"{"ulimits": {"nproc": {"soft": -1, "hard": 5}}}"#, "ulimits.nproc.soft"),
             (r#"{"ulimits": 5}"#, "ulimits"),
             (r#"{"logging": {"drive": "x"}}"#, "logging.drive"),
             (r#"{"shm_size": "much"}"#, "shm_size"),

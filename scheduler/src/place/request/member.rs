@@ -13,7 +13,7 @@ use crate::place::request::file::PutFile;
 use crate::place::request::health_check::HealthCheck;
 use crate::place::request::limits::{GRACE_MAX, LABELS_MAX, LIST_MAX, PORTS_MAX, TEXT_MAX};
 use crate::place::request::networks::JoinedNetwork;
-use crate::place::request::volume::VolumeOptions;
+use crate::place::request::volume::{VolumeOptions, mount_point};
 use crate::place::windows::Build;
 
 /// Label of a container whose host name is its own name.
@@ -200,7 +200,8 @@ impl<'a> Fields<'a> {
             None => true,
         });
         let (image, platforms) = self.image()?;
-        let run = self.run(environment)?;
+        let (run, amounts) = (self.run(environment)?, self.resources()?);
+        self.check_together(&run, &amounts)?;
         // `data:ro` is the container `data`; a name has no colon.
         let container = |from: &Text| from.split_once(':').map_or_else(|| from.clone(), |(name, _)| name.into());
         let mut beside: Vec<Text> = run.volumes_from.iter().map(container).collect();
@@ -211,7 +212,7 @@ impl<'a> Fields<'a> {
             keys: Vec::new(),
             name: self.id("name")?,
             labels,
-            amounts: self.resources()?,
+            amounts,
             ports: self.ports()?,
             image,
             platforms,
@@ -294,6 +295,35 @@ impl<'a> Fields<'a> {
             volumes,
             working_dir: self.text("working_dir")?,
         })
+    }
+
+    /// Checks of what is right by itself whether an engine takes it together.
+    fn check_together(&self, run: &RunOptions, amounts: &[(Text, i64)]) -> Result<(), Invalid> {
+        let reserved = amounts.iter().find(|(pool, _)| **pool == *MEMORY).map(|(_, bytes)| *bytes);
+        if let (Some(limit), Some(reserved)) = (run.memory_limit, reserved)
+            && reserved > limit
+        {
+            let problem = format!("found {reserved}, more than the limit {limit}");
+            return Err(Invalid::new(self.at("resources.memory"), problem, "at most the limit"));
+        }
+        if let (Some(_), Some(quota)) = (run.milli_cpu_limit, run.engine.quota()) {
+            let field = self.at(&format!("engine.{quota}"));
+            return Err(Invalid::new(
+                field,
+                "given with a number of processors",
+                "one of them: both limit the processor time",
+            ));
+        }
+        let places: Vec<String> = run.volumes.iter().map(|volume| mount_point(volume)).collect();
+        let is_in_memory =
+            |place: &&str| places.iter().any(|own| own.trim_end_matches('/') == place.trim_end_matches('/'));
+        match run.engine.tmpfs().find(is_in_memory) {
+            Some(place) => {
+                let problem = format!("memory and a volume appear at {place}");
+                Err(Invalid::new(self.at("volumes"), problem, "one at each place in the container"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Folders and volumes. A path has to be absolute: the request comes from no folder of the host.
