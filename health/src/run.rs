@@ -242,12 +242,11 @@ impl Health {
     fn next_job(&self, places: &mut Places) -> Option<(Job, Place, AbortRegistration)> {
         let now = self.now();
         let mut known = self.known();
-        let Known { wheel, assigned, .. } = &mut *known;
+        let wheel = &mut known.wheel;
         loop {
             let job = wheel.take_due(now)?;
-            let owner = assigned.get(&job.target.uuid).and_then(|one| one.owner.as_ref());
             // One that is not to be made any more, since it is too late, needs none.
-            let Some(place) = places.take(owner).or_else(|| job.is_stale(now).then(Place::none)) else {
+            let Some(place) = places.take(&job.target.host).or_else(|| job.is_stale(now).then(Place::none)) else {
                 wheel.put_off(&job, now + PUT_OFF);
                 continue;
             };
@@ -278,8 +277,11 @@ impl Health {
         let took = self.now().saturating_sub(at);
         let has_failed = outcome.is_bad();
         let outcome = job.judged(outcome, took, patience);
-        let is_late = (is_stale && !job.is_put_off) || (has_failed && matches!(outcome, Outcome::Unsure(_)));
-        self.take_time(is_late);
+        let is_late = is_stale || (has_failed && matches!(outcome, Outcome::Unsure(_)));
+        // How many start or do not answer, others bring about: that says nothing of this host.
+        if !job.is_initializing && !job.is_put_off {
+            self.take_time(is_late);
+        }
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
     }

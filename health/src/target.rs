@@ -17,6 +17,8 @@ pub struct Target {
     pub uuid: Text,
     /// The container's name, for people.
     pub name: Text,
+    /// The uuid of its host; empty if it has none.
+    pub host: Text,
     /// Where it is asked.
     pub address: SocketAddr,
     /// Whether it is of another host, which says where it is: then an address of this host is never asked.
@@ -50,6 +52,7 @@ impl Target {
         Self {
             uuid: container.uuid().clone(),
             name: container.name().unwrap_or_else(|| container.uuid()).clone(),
+            host: container.host_uuid().cloned().unwrap_or_else(|| "".into()),
             address,
             is_elsewhere: false,
             spec: Arc::new(spec),

@@ -79,7 +79,7 @@ pub struct Job {
     /// The time between two of them.
     period: Duration,
     /// Whether it has not been well yet.
-    is_initializing: bool,
+    pub is_initializing: bool,
     /// Whether it had to wait for others to end.
     pub is_put_off: bool,
 }
@@ -293,7 +293,16 @@ mod tests {
         let address = ([127, 0, 0, 1], spec.port).into();
         let known = None::<HealthState>;
         let is_elsewhere = false;
-        Target { uuid: uuid.into(), name: uuid.into(), address, is_elsewhere, spec: Arc::new(spec), start, known }
+        Target {
+            uuid: uuid.into(),
+            name: uuid.into(),
+            host: "h".into(),
+            address,
+            is_elsewhere,
+            spec: Arc::new(spec),
+            start,
+            known,
+        }
     }
 
     fn plain(uuid: &str) -> Target {

@@ -130,7 +130,10 @@ pub(crate) fn follow(
             let exchange = options.exchange.clone();
             let publishing = Publishing { identity, leaving, metrics: metrics.clone(), exchange };
             if let Some(voting) = options.voting.clone() {
-                tasks.spawn(once(alone.clone(), crate::etcd::vote(client.clone(), documents.clone(), voting)));
+                tasks.spawn(once(
+                    alone.clone(),
+                    crate::etcd::vote(client.clone(), documents.clone(), voting, readiness.clone()),
+                ));
             }
             let published = crate::etcd::publish(client.clone(), documents.clone(), publishing, readiness.clone());
             tasks.spawn(once(alone, published));

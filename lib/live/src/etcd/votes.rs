@@ -7,8 +7,8 @@ use std::time::Duration;
 use etcd::{EtcdClient, EtcdError, Lease, Pair, Span, Txn};
 use model::votes::{Cast, Heard};
 use model::{Map, Text, Value};
-use source::Store;
 use source::backoff::Backoff;
+use source::{PUBLISHED, Readiness, Reasons, Store};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
@@ -41,15 +41,19 @@ pub struct Voting {
     pub heard: Arc<Store<Heard>>,
 }
 
-/// Writes this host's votes and reads those about its containers, under the name that `documents` say, until it is dropped.
+/// Writes this host's votes and reads those about its containers, under the name that `documents` say, until it is dropped. While the
+/// host is not published it says nothing: another machine may have the name.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time; what was written goes with its lease.
-pub async fn vote(client: EtcdClient, documents: Arc<Store<HostDocument>>, voting: Voting) {
+pub async fn vote(client: EtcdClient, documents: Arc<Store<HostDocument>>, voting: Voting, readiness: Arc<Readiness>) {
+    let mut reasons = readiness.watch();
+    let is_published = |reasons: &Reasons| !reasons.contains_key(PUBLISHED);
     let mut watcher = documents.watch();
     watcher.first().await;
-    loop {
+    // The sender is ours.
+    while reasons.wait_for(is_published).await.is_ok() {
         let host = documents.load().host.clone();
         let cast = cast_votes(client.clone(), host.clone(), voting.cast.clone());
         let hear = hear_votes(client.clone(), host.clone(), voting.checkers.clone(), voting.heard.clone());
@@ -62,6 +66,7 @@ pub async fn vote(client: EtcdClient, documents: Arc<Store<HostDocument>>, votin
             () = cast => {}
             () = hear => {}
             () = renamed => {}
+            _ = reasons.wait_for(|reasons| !is_published(reasons)) => {}
         }
     }
 }
