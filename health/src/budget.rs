@@ -1,9 +1,9 @@
 //! Which containers of each host others check: as many as cost a bounded number of checks, so that no host takes all the time of its
-//! checkers. Its own host checks the others, and every host computes the same, so that nobody has to be told.
+//! checkers. Its own host checks the others, and every host computes the same, so that nothing has to be agreed upon.
 
 use std::collections::{BTreeSet, HashMap};
 
-use model::{Change, Container, Entity as _, Table, Text, changes};
+use model::{Container, Entity as _, Table, Text, changes};
 
 use crate::spec::{CheckedFrom, Spec};
 use crate::target::check_of;
@@ -32,11 +32,7 @@ impl Budget {
     pub(crate) fn take_in(&mut self, old: &Table<Container>, new: &Table<Container>) -> BTreeSet<Text> {
         let mut touched = BTreeSet::new();
         for change in changes(old, new) {
-            let (before, after) = match change {
-                Change::Added(after) => (None, Some(after)),
-                Change::Removed(before) => (Some(before), None),
-                Change::Changed { old, new } => (Some(old), Some(new)),
-            };
+            let (before, after) = change.sides();
             if let Some((host, cost)) = before.and_then(|container| cost(container))
                 && let Some(of_host) = self.0.get_mut(&host)
             {

@@ -254,7 +254,7 @@ mod tests {
         assert!(matches!(not_begun(&unreachable, false), Outcome::Unreached(_)));
         // A router on the way.
         assert!(matches!(not_connected(&unreachable), Outcome::Unreached(_)));
-        // What answers that nobody is there is reached.
+        // A reset is an answer.
         assert!(matches!(not_connected(&io::ErrorKind::ConnectionReset.into()), Outcome::Fail(_)));
         assert!(matches!(not_begun(&io::ErrorKind::AddrNotAvailable.into(), false), Outcome::Unsure(_)));
     }

@@ -20,7 +20,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::answers::{Clients, DEFAULT_CLIENT};
-use model::{Change, ClientRule, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
+use model::{ClientRule, Container, Entity, Host, Network, Service, Snapshot, Stack, Text};
 
 use crate::config::ServiceTokens;
 use crate::tree::hits::{Hits, Index};
@@ -133,7 +133,7 @@ impl Tree {
         let nothing = Snapshot::default();
         let old = self.snapshot.as_deref().unwrap_or(&nothing);
         let rebuilt = tree.containers.follow(&old.containers, &snapshot.containers, |change| {
-            let (before, after) = sides(change);
+            let (before, after) = change.sides();
             for (container, address) in before.into_iter().flat_map(|container| asking_from(old, container)) {
                 hits::remove(&mut tree.addresses, &address, |other| other.uuid() == container.uuid());
             }
@@ -152,7 +152,7 @@ impl Tree {
             tree.addresses = hits::index(addressed, |a, b| a.uuid().cmp(b.uuid()));
         }
         let rebuilt = tree.services.follow(&old.services, &snapshot.services, |change| {
-            let (old, new) = sides(change);
+            let (old, new) = change.sides();
             own(&mut tree.owners, old, new);
             if let Some((service, stack)) = old.and_then(|old| Some((old, old.stack_uuid()?))) {
                 hits::remove(&mut tree.stacked, stack, |other| other.id() == service.id());
@@ -378,15 +378,6 @@ fn answer<'t>(clients: &'t Clients, client: &Client) -> Option<Node<'t>> {
     };
     own.or(default)?;
     Some(Node::Map(Branch::Answers { own, default }))
-}
-
-/// What a change says of before and after.
-fn sides<'a, T>(change: &Change<'a, T>) -> (Option<&'a Arc<T>>, Option<&'a Arc<T>>) {
-    match change {
-        Change::Added(new) => (None, Some(new)),
-        Change::Changed { old, new } => (Some(old), Some(new)),
-        Change::Removed(old) => (Some(old), None),
-    }
 }
 
 /// Brings the owners of containers up to date with a service's change.

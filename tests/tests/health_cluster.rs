@@ -386,7 +386,7 @@ fn hosts_agree_on_who_is_well() {
     world.set_well(0, "web-1", true);
     world.say("all is well", &all, &both);
 
-    // etcd answers and takes no writes, as when its database is full: nobody can vote.
+    // etcd answers and takes no writes, as when its database is full: no host can vote.
     let alarm = |action: &str| {
         world.hosts.etcd.ask("maintenance/alarm", &json!({"action": action, "alarm": "NOSPACE"}));
     };

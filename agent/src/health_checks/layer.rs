@@ -93,8 +93,8 @@ async fn either(one: &mut Watcher, other: &mut Watcher) {
     }
 }
 
-/// The document of this host with the verdicts about its containers, and whether it `checks_others`, with which quorum; a check that is wrong is a
-/// defect of it.
+/// The document of this host with the verdicts about its containers, and whether it `checks_others`, with which quorum; a check that is
+/// wrong is a defect of it.
 fn laid(document: &HostDocument, verdicts: &Verdicts, checks_others: Option<Quorum>) -> HostDocument {
     const CONTAINERS: &str = "containers";
     const HOSTS: &str = "hosts";

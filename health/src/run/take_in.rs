@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::checkers::Hosts;
 use model::health::BadCheck;
 use model::panic::Share;
-use model::{Change, Container, Entity as _, Snapshot, Text, changes};
+use model::{Container, Entity as _, Snapshot, Text, changes};
 use source::{ETCD, ETCD_WRITES, PUBLISHED};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -37,11 +37,7 @@ impl Health {
             Scope::Own | Scope::All => BTreeSet::new(),
         };
         for change in changes(&old.containers, &snapshot.containers) {
-            let (before, after) = match change {
-                Change::Added(after) => (None, Some(after)),
-                Change::Removed(before) => (Some(before), None),
-                Change::Changed { old, new } => (Some(old), Some(new)),
-            };
+            let (before, after) = change.sides();
             concerned.extend(before.into_iter().chain(after).map(|container| container.uuid().clone()));
         }
         let mut found: BTreeMap<Text, Result<Assigned, BadCheck>> = BTreeMap::new();

@@ -140,6 +140,17 @@ pub enum Change<'a, T> {
     Removed(&'a Arc<T>),
 }
 
+impl<'a, T> Change<'a, T> {
+    /// The entity before and after it.
+    pub fn sides(&self) -> (Option<&'a Arc<T>>, Option<&'a Arc<T>>) {
+        match self {
+            Self::Added(new) => (None, Some(new)),
+            Self::Changed { old, new } => (Some(old), Some(new)),
+            Self::Removed(old) => (Some(old), None),
+        }
+    }
+}
+
 /// The differences between two tables, by id; costs what is not shared between them.
 pub fn changes<'a, T: Entity>(old: &'a Table<T>, new: &'a Table<T>) -> impl Iterator<Item = Change<'a, T>> {
     old.map.diff(&new.map).map(|item| match item {

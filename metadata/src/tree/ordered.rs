@@ -106,11 +106,7 @@ impl<T: Entity> Ordered<T> {
         }
         changes.iter().for_each(each);
         for change in &changes {
-            let (gone, come) = match change {
-                Change::Added(entity) => (None, Some(*entity)),
-                Change::Changed { old, new } => (Some(*old), Some(*new)),
-                Change::Removed(entity) => (Some(*entity), None),
-            };
+            let (gone, come) = change.sides();
             if let Some((entity, name)) = gone.and_then(|entity| Some((entity, name(&**entity)?))) {
                 hits::remove(&mut self.names, &name, |other| other.id() == entity.id());
             }

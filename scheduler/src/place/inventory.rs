@@ -187,11 +187,7 @@ impl Inventory {
         let mut moved = BTreeSet::new();
         let old_services = std::mem::replace(&mut self.services, snapshot.services.clone());
         for change in changes(&old_services, &snapshot.services) {
-            let (old, new) = match change {
-                Change::Added(new) => (None, Some(new)),
-                Change::Changed { old, new } => (Some(old), Some(new)),
-                Change::Removed(old) => (Some(old), None),
-            };
+            let (old, new) = change.sides();
             for member in old.into_iter().flat_map(|service| service.members().iter()) {
                 self.services_of.remove(member);
                 moved.insert(member.clone());
