@@ -261,11 +261,8 @@ pub(crate) fn state(container: &Container) -> String {
 
 /// The entity before and after a change.
 fn both<'c, T>(change: &Change<'c, T>) -> (Option<&'c T>, Option<&'c T>) {
-    match change {
-        Change::Added(new) => (None, Some(new)),
-        Change::Changed { old, new } => (Some(old), Some(new)),
-        Change::Removed(old) => (Some(old), None),
-    }
+    let (old, new) = change.sides();
+    (old.map(Arc::as_ref), new.map(Arc::as_ref))
 }
 
 /// What a change means to people; `None` if they would not call it one.
