@@ -18,6 +18,7 @@ pub mod docker_hosts;
 pub mod engine;
 pub mod etcd;
 pub mod etcd_with_users;
+pub mod example;
 pub mod followed;
 pub mod follower;
 pub mod http;

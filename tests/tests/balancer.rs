@@ -445,16 +445,7 @@ fn the_example_replaces_containers_without_a_failed_request_and_leaves_nothing()
     if !is_root {
         return skip("only root makes network namespaces");
     }
-    let _alone = tests::shared::Exclusive::take("engines");
-    let folder = tempfile::tempdir().unwrap();
-    let mut example = Command::new(tests::repository().join("examples/balanced/run"));
-    let ran = example.env("AGENT", tests::binaries::native("agent")).env("TMPDIR", folder.path()).output().unwrap();
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success() && text.contains(" requests, 0 failed\n"), "{text}");
+    let text = tests::example::run("balanced");
+    assert!(text.contains(" requests, 0 failed\n"), "{text}");
     assert!(text.contains("\nweb, version 2\n") && !text.contains("\nweb, version 1\nweb"), "{text}");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{text}");
-    let running = Command::new("ps").args(["-eo", "args"]).output().unwrap();
-    let running = String::from_utf8_lossy(&running.stdout).into_owned();
-    let left: Vec<_> = running.lines().filter(|line| line.contains(folder.path().to_str().unwrap())).collect();
-    assert_eq!(left, [""; 0]);
 }
