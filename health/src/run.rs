@@ -34,6 +34,7 @@ use crate::verdict::Quorum;
 use crate::verdicts::Verdicts;
 use crate::wheel::{Job, Wheel};
 use places::{Place, Places};
+use take_in::Sharers;
 
 /// Time between two publications, so that many containers that fail together are news once. In a cluster each is a transaction.
 const PUBLICATION_GAP: Duration = Duration::from_millis(10);
@@ -117,6 +118,8 @@ struct Turn {
     /// Which containers others check, and how many are not checked, or by this host alone, since they are too many.
     budget: Budget,
     beyond: usize,
+    /// Whose address they are asked at, where that is another one's.
+    sharers: Sharers,
     /// Which of this host's containers are given up if they stay as they are.
     giving_up: GivingUp,
     standing: Standing,
@@ -219,6 +222,7 @@ impl Health {
             verdicts: Verdicts::clone(&self.verdicts.load()),
             budget: Budget::default(),
             beyond: 0,
+            sharers: Sharers::default(),
             giving_up: GivingUp::default(),
             standing: Standing::default(),
             has_news: false,
@@ -481,6 +485,42 @@ mod tests {
         assert!(turn.has_news, "nothing else would have it withdrawn");
         health.reckon(&mut turn);
         assert_eq!((cast.load().votes.len(), cast.load().overrides.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_container_is_asked_where_the_one_whose_network_it_shares_and_its_host_are_now() {
+        let snapshots = Arc::new(Store::new(Snapshot::default()));
+        let verdicts = Arc::new(Store::new(Verdicts::default()));
+        let health = health(Scope::Cluster, &snapshots, &verdicts, Some(Exchange::empty()));
+        let mut turn = health.first_turn();
+        let mut asked = |address: Option<&str>, host: &str, shares: &str| {
+            let mut snapshot = Snapshot::clone(&of_others(false));
+            let fields = format!(r#"{{"uuid": "x", "name": "x", "agent_ip": "{host}", "health_checks": "made"}}"#);
+            snapshot.hosts.insert(Host::new(map(&fields), 0).unwrap().into());
+            if let Some(address) = address {
+                let fields = format!(
+                    r#"{{"uuid": "net", "host_uuid": "x", "state": "running", "primary_ip": "10.0.0.1", {address}}}"#
+                );
+                snapshot.containers.insert(Container::new(map(&fields), Map::default()).unwrap().into());
+            }
+            let fields = format!(
+                r#"{{"uuid": "c", "host_uuid": "x", "state": "running", "network_from_container_uuid": "{shares}",
+                    "labels": {{"io.berth.health.port": "80"}}}}"#
+            );
+            snapshot.containers.insert(Container::new(map(&fields), Map::default()).unwrap().into());
+            snapshots.publish(Arc::new(snapshot));
+            health.take_in(&mut turn, false);
+            health.known().assigned.get("c").map(|one| one.target.address.to_string())
+        };
+        let routed = |address: &str| format!(r#""routed_ips": ["{address}"]"#);
+        let published = r#""routed_ips": [], "ports": ["8080:80/tcp"]"#;
+        assert_eq!(asked(None, "192.0.2.1", "net"), None);
+        assert_eq!(asked(Some(&routed("10.0.9.1")), "192.0.2.1", "net").as_deref(), Some("10.0.9.1:80"));
+        assert_eq!(asked(Some(&routed("10.0.9.2")), "192.0.2.1", "net").as_deref(), Some("10.0.9.2:80"));
+        assert_eq!(asked(Some(published), "192.0.2.1", "net").as_deref(), Some("192.0.2.1:8080"));
+        assert_eq!(asked(Some(published), "192.0.2.99", "net").as_deref(), Some("192.0.2.99:8080"));
+        assert_eq!(asked(Some(published), "192.0.2.99", "none"), None);
+        assert_eq!(asked(None, "192.0.2.99", "net"), None);
     }
 
     #[tokio::test(start_paused = true)]

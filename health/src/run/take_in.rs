@@ -1,6 +1,7 @@
 //! What is to be checked, as containers and hosts come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::checkers::Hosts;
@@ -31,7 +32,12 @@ impl Health {
         let now = self.now();
         let mut known = self.known();
         let moves = self.roster_moves(&mut known, &snapshot, turn, settled);
-        let is_all = moves || local(&old) != local(&snapshot);
+        // Others ask a container whose ports are published at its host's address.
+        let is_elsewhere = changes(&old.hosts, &snapshot.hosts).any(|change| match change.sides() {
+            (Some(before), Some(after)) => before.address() != after.address(),
+            _ => false,
+        });
+        let is_all = moves || is_elsewhere || local(&old) != local(&snapshot);
         let mut concerned = match self.scope {
             Scope::Cluster => turn.budget.take_in(&old.containers, &snapshot.containers),
             Scope::Own | Scope::All => BTreeSet::new(),
@@ -39,7 +45,11 @@ impl Health {
         for change in changes(&old.containers, &snapshot.containers) {
             let (before, after) = change.sides();
             concerned.extend(before.into_iter().chain(after).map(|container| container.uuid().clone()));
+            turn.sharers.change(before, after);
         }
+        // A container without an address of its own is asked at that of the one whose network it shares.
+        let sharers: Vec<Text> = concerned.iter().flat_map(|uuid| turn.sharers.of(uuid)).cloned().collect();
+        concerned.extend(sharers);
         let mut found: BTreeMap<Text, Result<Assigned, BadCheck>> = BTreeMap::new();
         let mut look = |container: &Container, roster: &Roster| match assigned(
             self.scope,
@@ -187,6 +197,32 @@ impl Health {
             let container = name(snapshot, uuid);
             warn!(%container, %problem, "its health check is wrong, so it is not checked");
         }
+    }
+}
+
+/// Which containers share the network of each other one.
+#[derive(Debug, Default)]
+pub(super) struct Sharers(BTreeMap<Text, BTreeSet<Text>>);
+
+impl Sharers {
+    /// Takes in that a container has changed, come or gone.
+    fn change(&mut self, before: Option<&Arc<Container>>, after: Option<&Arc<Container>>) {
+        if let Some((container, from)) = before.and_then(|container| Some((container, container.network_from()?)))
+            && let Some(sharers) = self.0.get_mut(from)
+        {
+            sharers.remove(container.uuid());
+            if sharers.is_empty() {
+                self.0.remove(from);
+            }
+        }
+        if let Some((container, from)) = after.and_then(|container| Some((container, container.network_from()?))) {
+            self.0.entry(from.clone()).or_default().insert(container.uuid().clone());
+        }
+    }
+
+    /// Those that share the network of this one.
+    fn of(&self, uuid: &Text) -> impl Iterator<Item = &Text> {
+        self.0.get(uuid).into_iter().flatten()
     }
 }
 
