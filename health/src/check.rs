@@ -1,14 +1,18 @@
 //! One check: asks a container once, and says what came of it.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, Write as _};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Poll, ready};
 
 use platform::socket;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -169,9 +173,9 @@ async fn ask(
 ) -> Result<(), String> {
     let sent = async { stream.write_all(request).await.and(stream.flush().await) };
     sent.await.map_err(|error| format!("the request: {error}"))?;
-    let (mut bytes, mut judging) = (Vec::with_capacity(READ), Judge::new(expected));
+    let (mut bytes, mut judging) = (Vec::new(), Judge::new(expected));
     loop {
-        let read = stream.read_buf(&mut bytes).await;
+        let read = read(&mut stream, &mut bytes).await;
         // A server may end TLS without a word once it has sent everything.
         let is_end = match read {
             Ok(read) => read == 0,
@@ -182,6 +186,18 @@ async fn ask(
             return judged;
         }
     }
+}
+
+/// Appends what has arrived, and returns how many bytes that is. Those who wait, a thousand at a time, need no memory for what may come.
+async fn read(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut room = [MaybeUninit::uninit(); READ];
+        let mut arrived = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *stream).poll_read(context, &mut arrived))?;
+        bytes.extend_from_slice(arrived.filled());
+        Poll::Ready(Ok(arrived.filled().len()))
+    })
+    .await
 }
 
 /// Whether a connection that could not even be begun says something about the container. That this host has no route to a container of
@@ -209,6 +225,7 @@ mod tests {
     use super::*;
     use futures_util::future::join_all;
     use std::net::Ipv4Addr;
+    use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
 
