@@ -270,7 +270,7 @@ impl Health {
     async fn check(&self, job: Job) -> (Job, Sample) {
         let at = self.now();
         self.metrics.late.observe(job.waited(at).as_secs_f64());
-        let patience = self.known().patience.factor();
+        let patience = self.known().patience.factor(at);
         let is_stale = job.is_stale(at);
         let outcome = if is_stale {
             let why = if job.is_put_off { "too many checks wait for answers" } else { "this host was too busy" };
@@ -283,9 +283,10 @@ impl Health {
         let outcome = job.judged(outcome, took, patience);
         let is_late = is_stale || (has_failed && matches!(outcome, Outcome::Unsure(_)));
         // How many start or do not answer, others bring about: that says nothing of this host.
-        if !job.is_initializing && !job.is_put_off {
-            self.take_time(is_late);
+        if is_late && !job.is_initializing && !job.is_put_off {
+            self.known().patience.add_late(at + took);
         }
+        self.metrics.patience.set(patience.into());
         self.metrics.count(&job.target.spec, &outcome, took);
         (job, Sample { at, took, outcome })
     }
@@ -302,18 +303,6 @@ impl Health {
             outcome = first => outcome,
             Outcome::Pass = second => Outcome::Pass,
         }
-    }
-
-    /// Takes in whether a check was late by this host's fault.
-    fn take_time(&self, is_late: bool) {
-        let mut known = self.known();
-        let targets = known.wheel.len();
-        if is_late {
-            known.patience.add_late();
-        } else {
-            known.patience.add_on_time(targets);
-        }
-        self.metrics.patience.set(known.patience.factor().into());
     }
 
     /// Takes in what came of a check; returns whether something may follow from it.

@@ -337,6 +337,38 @@ fn units_stand_beside_what_they_use() {
 }
 
 #[test]
+fn networks_are_there_before_a_container_joins_them() {
+    let with = |name: &str, networks: &[&str]| {
+        let mut host = host(name, &json!({}));
+        host["networks"] = networks.into();
+        host
+    };
+    // Of c it is not known which it has.
+    let placer =
+        placer(&json!([with("a", &["bridge", "front"]), with("b", &["back", "front"]), host("c", &json!({}))]));
+    for (request, expected) in [
+        (json!({"network": "front"}), "a b c"),
+        (json!({"networks": ["front", {"name": "back", "aliases": ["db"]}]}), "b c"),
+        (
+            json!({"network": "front", "name": "m", "sidekicks": [{"name": "s", "image": "i", "network": "back"}]}),
+            "b c",
+        ),
+        (json!({"network": "other"}), "c"),
+        (json!({"network": "host"}), "a b c"),
+        (json!({"network": "container:x"}), "a b c"),
+        (json!({"network": "back", "requested_host": "a"}), ""),
+    ] {
+        let mut request = request;
+        request["image"] = "i".into();
+        assert_eq!(fitting(&placer, &request), expected, "{request}");
+    }
+    let wanted = value(&json!({"image": "i", "networks": ["front", "other", "third"]}));
+    let explanation = placer.explain(&wanted, NOW).unwrap();
+    let why = explanation.hosts.iter().find(|host| &*host.name == "a").unwrap();
+    assert_eq!(why.reasons, ["host has no network other, third"]);
+}
+
+#[test]
 fn systems_and_isolation_choose_hosts() {
     let windows = |name: &str, build: &str, more: &Value| {
         let mut labels = more.clone();

@@ -487,6 +487,11 @@ impl Host {
         self.fields.text("state").map_or("", |state| state)
     }
 
+    /// The names of its engine's networks, if they are known.
+    pub fn networks(&self) -> Option<impl Iterator<Item = &Text>> {
+        self.fields.get(ENGINE_NETWORKS).map(|_| texts(&self.fields, ENGINE_NETWORKS))
+    }
+
     /// What operators made it and why, if they gave it its state: `cordoned by anna: disk`.
     pub fn intended(&self) -> Option<&Text> {
         self.fields.text(INTENDED)
@@ -496,6 +501,9 @@ impl Host {
 /// Field of a host: its state in operators' words, with who said so and why. Not shown on the wire, where `state` has the
 /// predecessor's word.
 pub const INTENDED: &str = "intended_state";
+
+/// Field of a host whose engine's networks are known: their names. Not shown on the wire.
+pub const ENGINE_NETWORKS: &str = "networks";
 
 /// Begins the `agent_state` of a host whose engine's disk is nearly full.
 pub const LOW_ON_DISK: &str = "low on disk";

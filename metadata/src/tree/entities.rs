@@ -4,7 +4,7 @@
 //! keys, in order.
 
 use model::checkers::{CHECKER, QUORUM, TENANT};
-use model::entity::{FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
+use model::entity::{ENGINE_NETWORKS, FROM_LABELS, LINK_HOSTS, ROUTED_IPS};
 use model::health::FAILED;
 use model::lb::HOSTS_OF;
 use model::unwell::{REASON, SINCE};
@@ -143,7 +143,7 @@ pub(crate) fn stack_value<'t>(
 /// The value of a key of a host.
 pub(crate) fn host_value<'t>(id: HostId, key: &str, value: Option<&'t Value>) -> Option<Node<'t>> {
     match key {
-        CHECKER | QUORUM | TENANT | INTENDED => None,
+        CHECKER | QUORUM | TENANT | INTENDED | ENGINE_NETWORKS => None,
         "hostId" if id == HostId::Dropped => None,
         _ => value.map(Node::of),
     }

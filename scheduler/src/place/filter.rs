@@ -9,6 +9,8 @@ pub(crate) mod choice;
 mod domain;
 pub(crate) mod reason;
 
+use std::collections::BTreeSet;
+
 use model::{Fingerprint, Text};
 
 use crate::place::bits::Bits;
@@ -67,6 +69,13 @@ impl Need {
             let mut without = Bits::all(hosts.len());
             without.retain(|host| &*hosts.facts(host).system.os != "windows");
             checks.push(Check::Settings { hosts: without, names });
+        }
+        let wanted: BTreeSet<&Text> = request.members.iter().flat_map(|member| member.run.networks()).collect();
+        if !wanted.is_empty() {
+            let mut with = Bits::all(hosts.len());
+            let has_all = |known: &BTreeSet<Text>| wanted.iter().all(|name| known.contains(*name));
+            with.retain(|host| hosts.facts(host).networks.as_ref().is_none_or(has_all));
+            checks.push(Check::Networks { hosts: with, names: wanted.into_iter().cloned().collect() });
         }
         let beside = request.members.iter().flat_map(|member| &member.beside);
         checks.extend(beside.map(|name| Check::Beside { name: name.clone(), key: key(Kind::Name, &[name]) }));

@@ -222,6 +222,8 @@ pub(crate) struct Facts {
     pub(crate) taints: Vec<Taint>,
     /// What it can run.
     pub(crate) system: System,
+    /// The names of its engine's networks, if they are known.
+    pub(crate) networks: Option<BTreeSet<Text>>,
     milli_cpu: Option<i64>,
     memory: Option<i64>,
     storage: Option<i64>,
@@ -267,6 +269,7 @@ impl Facts {
             require_any: get(REQUIRE_ANY_LABEL).and_then(RequireAny::parse),
             taints: get(TAINTS_LABEL).map(Taint::list).unwrap_or_default(),
             system: System::new(get),
+            networks: host.networks().map(|names| names.cloned().collect()),
             milli_cpu: fields.int("milli_cpu"),
             memory: fields.int("memory"),
             storage: fields.int("local_storage_mb"),

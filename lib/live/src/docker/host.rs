@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use bollard::models::{SystemInfo, SystemInfoIsolationEnum};
+use bollard::models::{LocalNodeState, SystemInfo, SystemInfoIsolationEnum};
 use model::{Defect, Map, Text, Value};
 
 use super::labels::bounded;
@@ -31,6 +31,8 @@ pub(crate) struct Host {
     /// Under which other hosts reach it.
     pub(super) address: Option<IpAddr>,
     pub(super) environment: Option<Text>,
+    /// Whether its engine is in a swarm: then it takes networks that it does not list yet.
+    pub(super) is_in_swarm: bool,
     pub(super) defects: Vec<Defect>,
 }
 
@@ -66,7 +68,9 @@ impl Host {
             ("memory", positive(info.mem_total)),
         ];
         let fields = fields.into_iter().filter_map(|(key, value)| Some((key.into(), value?))).collect();
-        Self { name, fields, address, environment: options.environment.clone(), defects }
+        let state = info.swarm.as_ref().and_then(|swarm| swarm.local_node_state);
+        let is_in_swarm = state.is_some_and(|state| state == LocalNodeState::ACTIVE);
+        Self { name, fields, address, environment: options.environment.clone(), is_in_swarm, defects }
     }
 
     /// The same host without its address, which it has on its side of this network: other hosts have a network with the

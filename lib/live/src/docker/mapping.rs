@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bollard::models::Network;
-use model::entity::ROUTED_IPS;
+use model::entity::{ENGINE_NETWORKS, ROUTED_IPS};
 use model::reach::{ROUTED_LABEL, is_routed};
 use model::unwell::REASON;
 use model::votes::STARTED;
@@ -117,9 +117,12 @@ pub(crate) fn document<'f>(
         known: &known,
     };
     let entries: Vec<Value> = containers_index.containers.iter().map(|facts| mapping.container(facts).into()).collect();
+    let names =
+        (!host.is_in_swarm).then(|| Value::list(networks.iter().map(|network| Value::Text(network.name.clone()))));
+    let fields = names.map_or_else(|| host.fields.clone(), |names| host.fields.with([(ENGINE_NETWORKS.into(), names)]));
     let mut document = vec![
         ("host".into(), Value::Text(host.name.clone())),
-        ("hosts".into(), Value::list([host.fields.clone().into()])),
+        ("hosts".into(), Value::list([fields.into()])),
         ("networks".into(), Value::list(networks.iter().map(|network| network.fields.clone().into()))),
         ("services".into(), Value::list(services.entries().map(Value::Map))),
         ("containers".into(), Value::List(entries.into())),

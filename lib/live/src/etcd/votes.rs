@@ -192,7 +192,7 @@ fn written(value: &Map) -> Vec<u8> {
 }
 
 /// Publishes in `heard` the votes of the hosts in `checkers` about the containers of `host`, until it is dropped. Before etcd has
-/// answered, and while it is away, what was heard last stays.
+/// answered, and while it is away, there are none: what is published stays, and a vote of before is not counted later.
 ///
 /// # Cancel safety
 ///
@@ -218,6 +218,7 @@ async fn hear_votes(client: EtcdClient, host: Text, checkers: Arc<Store<BTreeSet
         if let Err(error) = ended {
             // The follower of the cluster reports that etcd is away.
             tracing::debug!(%error, "the votes about this host's containers cannot be followed");
+            heard.publish(Arc::default());
             tokio::time::sleep(backoff.wait()).await;
         }
     }

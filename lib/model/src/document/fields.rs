@@ -1,5 +1,7 @@
 //! The fields of a document's entities: one table for reading, checking and documenting them.
 
+use crate::entity::ENGINE_NETWORKS;
+
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -135,6 +137,11 @@ pub const HOST: &[Field] = &[
         "health_quorum",
         Shape::Word(&["all"]),
         "Written by agents with `--health-quorum all`: all checkers have to agree; not returned.",
+    ),
+    field(
+        ENGINE_NETWORKS,
+        Shape::Texts,
+        "Names of the networks that its engine has, which are all that containers on it can join; not returned. Default: not known.",
     ),
     field("milli_cpu", Shape::Count, "Processors, in thousandths of one."),
     field("memory", Shape::Bytes, "Memory."),

@@ -8,7 +8,7 @@ use super::fields::{CONTAINER, Field, HOST, NETWORK, SERVICE};
 use super::reader::Fields;
 use super::written::Written;
 use crate::checkers::{CHECKER, QUORUM};
-use crate::entity::ROUTED_IPS;
+use crate::entity::{ENGINE_NETWORKS, ROUTED_IPS};
 use crate::health::FAILED;
 use crate::unwell::{REASON, SINCE};
 use crate::value::{Map, Text, Value};
@@ -17,7 +17,14 @@ use crate::votes::STARTED;
 /// What hosts look like on the wire.
 pub(super) static HOSTS: LazyLock<Form> = LazyLock::new(|| {
     let defaults = [("labels", Map::default().into()), ("state", Value::text("active"))];
-    Form::new("host", HOST, &["environment_uuid"], &["subnet", "router_ip"], &[CHECKER, QUORUM], &defaults)
+    Form::new(
+        "host",
+        HOST,
+        &["environment_uuid"],
+        &["subnet", "router_ip"],
+        &[CHECKER, QUORUM, ENGINE_NETWORKS],
+        &defaults,
+    )
 });
 
 /// What networks look like on the wire.

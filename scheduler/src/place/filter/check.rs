@@ -71,6 +71,13 @@ pub(crate) enum Check {
         /// The names of the settings.
         names: Vec<&'static str>,
     },
+    /// The host's engine has these networks, or does not say which it has.
+    Networks {
+        /// The hosts of which that is so.
+        hosts: Bits,
+        /// The networks' names.
+        names: Vec<Text>,
+    },
     /// A container is there whose volumes or network are used.
     Beside {
         /// Its name or uuid.
@@ -167,7 +174,8 @@ impl Check {
             Self::Host { passing, .. }
             | Self::Engine(passing)
             | Self::Permitted { hosts: passing, .. }
-            | Self::Settings { hosts: passing, .. } => passing.contains(host),
+            | Self::Settings { hosts: passing, .. }
+            | Self::Networks { hosts: passing, .. } => passing.contains(host),
             Self::Containers { key, scanned, not, .. } => (room.count(key, host) > 0 || scanned.contains(host)) != *not,
             Self::Taints(tolerations) => tolerated(tolerations, false),
             Self::Discouraging(tolerations) => tolerated(tolerations, true),
@@ -192,7 +200,8 @@ impl Check {
             Self::Host { passing, .. }
             | Self::Engine(passing)
             | Self::Permitted { hosts: passing, .. }
-            | Self::Settings { hosts: passing, .. } => candidates.intersect(passing),
+            | Self::Settings { hosts: passing, .. }
+            | Self::Networks { hosts: passing, .. } => candidates.intersect(passing),
             Self::Room(PoolNeed { pool: Some(pool), amount, .. }) => {
                 let pool = room.pool(*pool);
                 candidates.retain_words(|first| pool.enough(first, *amount));

@@ -108,6 +108,12 @@ impl Check {
                 let system = describe_system(facts);
                 Reason::plain(format!("host is {system}, whose containers have no {names}"), format!("no {names}"))
             }
+            Self::Networks { names, .. } => {
+                let is_there = |name: &&Text| facts.networks.as_ref().is_none_or(|known| known.contains(*name));
+                let missing: Vec<_> = names.iter().filter(|name| !is_there(name)).map(|name| &**name).collect();
+                let missing = missing.join(", ");
+                Reason::plain(format!("host has no network {missing}"), format!("network {missing}"))
+            }
             Self::Beside { name, key } => {
                 let hosts = room.inventory.hosts();
                 let valid: Vec<_> =

@@ -5,6 +5,7 @@ use model::{Text, Value};
 use crate::place::fields::Fields;
 use crate::place::invalid::Invalid;
 use crate::place::request::limits::TEXT_MAX;
+use crate::place::request::member::RunOptions;
 
 /// Most networks of a container: each is one more request to its engine.
 const NETWORKS_MAX: usize = 16;
@@ -18,6 +19,19 @@ pub(crate) struct JoinedNetwork {
     pub(crate) name: Text,
     /// Further names of the container in it.
     pub(crate) aliases: Vec<Text>,
+}
+
+/// Whether it is the name of a network, and not a mode of an engine or another container's.
+fn is_network(name: &str) -> bool {
+    !MODES.contains(&name) && !name.contains(':')
+}
+
+impl RunOptions {
+    /// The networks that have to be there.
+    pub(crate) fn networks(&self) -> impl Iterator<Item = &Text> {
+        let others = self.more_networks.iter().map(|network| &network.name);
+        self.network.iter().chain(others).filter(|name| is_network(name))
+    }
 }
 
 impl Fields<'_> {
@@ -44,8 +58,7 @@ impl Fields<'_> {
             }
             networks.push(network);
         }
-        let is_mode = |network: &JoinedNetwork| MODES.contains(&&*network.name) || network.name.contains(':');
-        if let Some(at) = networks.iter().position(is_mode)
+        if let Some(at) = networks.iter().position(|network| !is_network(&network.name))
             && (networks.len() > 1 || !networks[at].aliases.is_empty())
         {
             let problem = format!("{} with other networks or aliases", networks[at].name);

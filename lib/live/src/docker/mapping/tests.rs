@@ -425,6 +425,18 @@ fn networks_are_shown_by_name_without_what_is_of_one_host() {
 }
 
 #[test]
+fn a_host_says_which_networks_it_has_unless_a_swarm_gives_it_more() {
+    for (state, expected) in [("active", 0), ("inactive", networks().len()), ("pending", networks().len())] {
+        let info = json!({"Name": "box", "Swarm": {"LocalNodeState": state}});
+        let host = Host::of(&serde_json::from_value(info).unwrap(), &HostOptions::default(), None);
+        let made = document(&host, &networks(), [], []);
+        let host = made.document.list("hosts")[0].as_map().unwrap();
+        assert_eq!(host.list("networks").len(), expected, "{state}");
+        assert_eq!(host.get("networks").is_some(), expected > 0, "{state}");
+    }
+}
+
+#[test]
 fn addresses_that_other_hosts_reach_are_stated() {
     let on = |ip: &str| json!({"IPAddress": ip, "Gateway": "172.20.0.1"});
     let network = |container: &str, networks: Json, more: Json| {
