@@ -393,7 +393,16 @@ fn units_of_a_dead_host_run_elsewhere_and_its_copies_end_when_it_is_back() {
     eventually("schedulers know both hosts", LIMIT, || {
         (world.json(0, &["hosts"])["hosts"].as_array()?.len() == 2).then_some(())
     });
+    // Where a network is, hosts say; before it is there, nothing is created that would join it.
+    let joining = ["run", "--dry-run", "--explain", "--network", "front", "box"];
+    let asked = world.ask(0, &joining);
+    let all = format!("{}{}", asked.output, asked.errors);
+    assert_eq!((asked.code, all.matches("host has no network front").count()), (Some(1), 2), "{all}");
     world.join();
+    eventually("schedulers know where the network is", LIMIT, || {
+        let asked = world.ask(0, &joining);
+        (asked.code == Some(0) && !asked.output.contains("host has no network")).then_some(())
+    });
     let services = "[{service: web, stack: shop, image: box, count: 2, dead_after: 3, stop_timeout: 1, update: {monitor: 1}, \
                     network: front, command: [/bin/busybox, sleep, '3600']}]\n";
     let file = world.file("web.yml", services);

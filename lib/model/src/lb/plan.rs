@@ -289,4 +289,7 @@ fn elsewhere(snapshot: &Snapshot, environment: &str, path: &str) -> Option<Arc<S
 }
 
 #[cfg(test)]
+mod cases;
+
+#[cfg(test)]
 mod tests;

@@ -142,16 +142,17 @@ fn any_rule() -> impl Strategy<Value = Json> {
 }
 
 proptest! {
-    /// The winner has the least priority, of these the best class: computed here from each rule's own words.
+    /// The winner has the least priority, or the best class, of these the longest path, and is the first of these: computed here
+    /// from each rule's own words.
     #[test]
-    fn the_winner_is_of_the_first_priority_and_class(
+    fn the_winner_is_the_first_by_priority_class_path_and_place(
         rules in prop::collection::vec(any_rule(), 1..30),
         host in prop::sample::select(vec!["a.example.org", "b.example.org", "c.d.example.org", "a.invalid", "example.org"]),
         path in prop::sample::select(vec!["/", "/a", "/a/b", "/ab", "/b/a"]),
     ) {
         let services = ["s/0", "s/1", "s/2", "s/3"].map(|path| (path, json!({})));
         let plan = plan(&cluster(&Json::from(rules.clone()), &services));
-        let rank = |rule: &Json| {
+        let rank = |(place, rule): (usize, &Json)| {
             let text = |key: &str| rule[key].as_str().unwrap().to_ascii_lowercase();
             let (pattern, prefix) = (text("hostname"), text("path"));
             let (fits, kind) = match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
@@ -161,14 +162,15 @@ proptest! {
                 _ => (host == pattern, 0),
             };
             let priority = rule["priority"].as_u64().unwrap();
-            let class = if priority == 0 { kind + usize::from(prefix.is_empty()) } else { 0 };
-            let priority = if priority == 0 { u64::MAX } else { priority };
-            (fits && path.starts_with(&prefix)).then_some((priority, class))
+            let (priority, class, shorter) = match priority {
+                0 => (u64::MAX, kind + usize::from(prefix.is_empty()), usize::MAX - prefix.len()),
+                stated => (stated, 0, 0),
+            };
+            (fits && path.starts_with(&prefix)).then_some((priority, class, shorter, place))
         };
-        let best = rules.iter().filter_map(rank).min();
+        let best = rules.iter().enumerate().filter_map(rank).min().map(|(.., place)| place + 1);
         let number = |at: &str| at.rsplit('/').next().unwrap().parse::<usize>().unwrap();
-        let found = plan.route(80, host, path).map(|route| rank(&rules[number(&route.at) - 1]).unwrap());
-        prop_assert_eq!(found, best);
+        prop_assert_eq!(plan.route(80, host, path).map(|route| number(&route.at)), best);
     }
 
     /// Whatever an `lb_config` says, there is a plan of it, and what is valid alone is in it.
