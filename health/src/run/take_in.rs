@@ -33,11 +33,11 @@ impl Health {
         let mut known = self.known();
         let moves = self.roster_moves(&mut known, &snapshot, turn, settled);
         // Others ask a container whose ports are published at its host's address.
-        let is_elsewhere = changes(&old.hosts, &snapshot.hosts).any(|change| match change.sides() {
+        let has_moved = changes(&old.hosts, &snapshot.hosts).any(|change| match change.sides() {
             (Some(before), Some(after)) => before.address() != after.address(),
             _ => false,
         });
-        let is_all = moves || is_elsewhere || local(&old) != local(&snapshot);
+        let is_all = moves || has_moved || local(&old) != local(&snapshot);
         let mut concerned = match self.scope {
             Scope::Cluster => turn.budget.take_in(&old.containers, &snapshot.containers),
             Scope::Own | Scope::All => BTreeSet::new(),

@@ -1,4 +1,4 @@
-//! What balancers were tried with where `lb_config` comes from, and what differs here on purpose, as data (`cases.json`).
+//! What the predecessor's balancer was tried with, and where this one differs on purpose, as data (`cases.json`).
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::lb::{LbPlan, Viewpoint, find};
 use crate::objects;
 use crate::value::Map;
 
-/// The cluster of a case: its services with their containers in the order of the file, beside the balancer `edge/lb` on the host `here`.
+/// The cluster of a case: its services with their containers, addressed in the order of their names, beside the balancer `edge/lb` on the host `here`.
 fn cluster(case: &Json) -> crate::Snapshot {
     let mut objects = vec![json!({
         "metadata_kind": "service", "uuid": "lb", "name": "lb", "stack_name": "edge", "kind": "loadBalancerService",
