@@ -1,4 +1,4 @@
-//! Hosts on one switch, each with a Docker Engine of its own, and one etcd: what agents need to find each other.
+//! Hosts on one switch, each with a Docker Engine of its own, and etcd: what agents need to find each other.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -32,15 +32,15 @@ pub struct DockerHosts {
 impl DockerHosts {
     /// Starts so many; `None`, with a word about it, where there can be none. With `CI=true` that is a failure.
     pub fn start(hosts: u8) -> Option<Self> {
-        Self::start_with(hosts, None)
+        Self::start_with(hosts, None, 1)
     }
 
-    /// The same with the engines of another suite of Debian.
-    pub fn start_with(hosts: u8, suite: Option<&str>) -> Option<Self> {
+    /// The same with the engines of another suite of Debian, or with several members of etcd.
+    pub fn start_with(hosts: u8, suite: Option<&str>, members: usize) -> Option<Self> {
         let switch = Switch::try_new(hosts)?;
         let alone = Exclusive::take("engines");
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let etcd = Etcd::start_within(&switch.switch, SWITCH, 1)?;
+        let etcd = Etcd::start_within(&switch.switch, SWITCH, members)?;
         // Engines start beside each other: most of it is waiting.
         let engines: Vec<Option<Engine>> = std::thread::scope(|scope| {
             let starting: Vec<_> = (switch.hosts.iter())

@@ -1,5 +1,5 @@
-//! Hosts that check each other's containers: four of them, each with a Docker Engine and an agent, on one switch with one etcd. A
-//! container, a link, an agent, a host and etcd fail in turn, and one host lies.
+//! Hosts that check each other's containers: four of them, each with a Docker Engine and an agent, on one switch with three members of
+//! etcd. A container, a link, an agent, a host, one of these members and all of them fail in turn, and one host lies.
 //!
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -48,7 +48,7 @@ struct World {
 impl World {
     /// `None`, with a word about it, where there can be none.
     fn new() -> Option<Self> {
-        let hosts = DockerHosts::start(u8::try_from(HOSTS).unwrap())?;
+        let hosts = DockerHosts::start_with(u8::try_from(HOSTS).unwrap(), None, 3)?;
         for (number, engine) in hosts.engines.iter().enumerate() {
             let subnet = format!("172.30.{}.0/24", number + 1);
             // The switch routes between them, which no engine can know.
@@ -375,6 +375,17 @@ fn hosts_agree_on_who_is_well() {
     world.say("and come back", &[0], &both);
     world.hosts.switch.plug(0, true);
     world.say("the host is back", &all, &both);
+
+    // The leader of etcd's members dies: the others go on, and a container that fails meanwhile is left out.
+    let leader = world.hosts.etcd.leader();
+    world.hosts.etcd.kill(leader);
+    world.keep_saying("a member of etcd dies", &all, &both, Duration::from_secs(3));
+    world.set_well(0, "web-1", false);
+    let took = world.say("then a container answers badly: left out by all hosts", &all, &second);
+    assert!(took < scaled(Duration::from_secs(2)), "{took:?}");
+    world.hosts.etcd.run(leader);
+    world.set_well(0, "web-1", true);
+    world.say("it is well again, and the member is back", &all, &both);
 
     // etcd is away: what is known of others stays, and each sees its own.
     world.hosts.etcd.kill_all();

@@ -73,7 +73,7 @@ impl World {
     /// With the engines of another suite of Debian.
     fn with_engines_of(suite: Option<&str>) -> Option<Self> {
         Self::tools()?;
-        let hosts = DockerHosts::start_with(3, suite)?;
+        let hosts = DockerHosts::start_with(3, suite, 1)?;
         done(operator(&hosts, &["init", "--cidr", "10.42.0.0/16", "--allocate", "self"]));
         Some(Self { agents: Vec::new(), hosts })
     }
