@@ -311,9 +311,9 @@ impl Health {
         let is_reached = matches!(sample.outcome, Outcome::Pass | Outcome::Fail(_));
         let mut known = self.known();
         let Known { wheel, assigned, suspicion, .. } = &mut *known;
-        let is_others = assigned.get(&job.target.uuid).is_some_and(|one| one.owner.is_some());
+        let is_others = || assigned.get(&job.target.uuid).is_some_and(|one| one.owner.is_some());
         // One more that is not reached may make this host doubt itself, and an answer believe itself again.
-        let may_doubt = is_others && is_reached == suspicion.is_some();
+        let may_doubt = is_reached == suspicion.is_some() && is_others();
         wheel.finish(job, sample, now, jittered).is_some() || may_doubt
     }
 }

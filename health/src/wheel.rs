@@ -1,8 +1,9 @@
 //! When which check is due, and what came of those before.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use futures_util::future::AbortHandle;
 use model::Text;
 use model::checkers::phase;
