@@ -283,6 +283,43 @@ fn a_checker_stands_still(world: &World, both: &[&str]) {
     world.say("it answers again", &ALL, both);
 }
 
+/// A member of etcd dies, then all of them, and then it takes no writes.
+fn etcd_fails(world: &mut World, both: &[&str]) {
+    let second = [both[1]];
+    // The leader of etcd's members dies: the others go on, and a container that fails meanwhile is left out.
+    let leader = world.hosts.etcd.leader();
+    world.hosts.etcd.kill(leader);
+    world.keep_saying("a member of etcd dies", &ALL, both, Duration::from_secs(3));
+    world.set_well(0, "web-1", false);
+    let took = world.say("then a container answers badly: left out by all hosts", &ALL, &second);
+    assert!(took < scaled(Duration::from_secs(2)), "{took:?}");
+    world.hosts.etcd.run(leader);
+    world.set_well(0, "web-1", true);
+    world.say("it is well again, and the member is back", &ALL, both);
+
+    // etcd is away: what is known of others stays, and each sees its own.
+    world.hosts.etcd.kill_all();
+    world.set_well(0, "web-1", false);
+    world.say("etcd is away: its own host leaves it out", &[0], &second);
+    world.keep_saying("etcd is away: the others", &ALL[1..], both, Duration::from_secs(3));
+    world.hosts.etcd.run_all();
+    world.say("etcd is back: all leave it out", &ALL, &second);
+    world.set_well(0, "web-1", true);
+    world.say("all is well", &ALL, both);
+
+    // etcd answers and takes no writes, as when its database is full: no host can vote.
+    let alarm = |action: &str| {
+        world.hosts.etcd.ask("maintenance/alarm", &json!({"action": action, "alarm": "NOSPACE"}));
+    };
+    alarm("ACTIVATE");
+    world.set_well(0, "web-1", false);
+    world.say("etcd takes no writes: its own host leaves it out", &[0], &second);
+    alarm("DEACTIVATE");
+    world.say("etcd takes writes: all leave it out", &ALL, &second);
+    world.set_well(0, "web-1", true);
+    world.say("all is well again", &ALL, both);
+}
+
 #[test]
 fn hosts_agree_on_who_is_well() {
     let Some(mut world) = World::new() else { return };
@@ -376,38 +413,7 @@ fn hosts_agree_on_who_is_well() {
     world.hosts.switch.plug(0, true);
     world.say("the host is back", &all, &both);
 
-    // The leader of etcd's members dies: the others go on, and a container that fails meanwhile is left out.
-    let leader = world.hosts.etcd.leader();
-    world.hosts.etcd.kill(leader);
-    world.keep_saying("a member of etcd dies", &all, &both, Duration::from_secs(3));
-    world.set_well(0, "web-1", false);
-    let took = world.say("then a container answers badly: left out by all hosts", &all, &second);
-    assert!(took < scaled(Duration::from_secs(2)), "{took:?}");
-    world.hosts.etcd.run(leader);
-    world.set_well(0, "web-1", true);
-    world.say("it is well again, and the member is back", &all, &both);
-
-    // etcd is away: what is known of others stays, and each sees its own.
-    world.hosts.etcd.kill_all();
-    world.set_well(0, "web-1", false);
-    world.say("etcd is away: its own host leaves it out", &[0], &second);
-    world.keep_saying("etcd is away: the others", &all[1..], &both, Duration::from_secs(3));
-    world.hosts.etcd.run_all();
-    world.say("etcd is back: all leave it out", &all, &second);
-    world.set_well(0, "web-1", true);
-    world.say("all is well", &all, &both);
-
-    // etcd answers and takes no writes, as when its database is full: no host can vote.
-    let alarm = |action: &str| {
-        world.hosts.etcd.ask("maintenance/alarm", &json!({"action": action, "alarm": "NOSPACE"}));
-    };
-    alarm("ACTIVATE");
-    world.set_well(0, "web-1", false);
-    world.say("etcd takes no writes: its own host leaves it out", &[0], &second);
-    alarm("DEACTIVATE");
-    world.say("etcd takes writes: all leave it out", &all, &second);
-    world.set_well(0, "web-1", true);
-    world.say("all is well again", &all, &both);
+    etcd_fails(&mut world, &both);
 
     // An engine dies, and its containers live on: they are asked as before. Then one of them dies, which no engine says.
     let process = world.hosts.engines[0].docker(&["inspect", "--format", "{{.State.Pid}}", "web-1"]);
