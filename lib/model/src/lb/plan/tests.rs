@@ -5,31 +5,43 @@ use super::*;
 use crate::objects;
 use crate::value::Map;
 
-/// A cluster of services `stack/name` with one container each, beside the balancer `edge/lb`.
-fn cluster(rules: &Json, services: &[(&str, Json)]) -> Snapshot {
+/// A cluster of services `stack/name`, each with one container or with its `containers`, and with its `links`, beside the balancer
+/// `edge/lb`.
+pub(super) fn cluster(labels: &Json, rules: &Json, services: &[(&str, Json)]) -> Snapshot {
     let mut objects = vec![json!({
         "metadata_kind": "service", "uuid": "lb", "name": "lb", "stack_name": "edge", "kind": "loadBalancerService",
-        "lb_config": { "port_rules": rules },
+        "labels": labels, "lb_config": { "port_rules": rules },
     })];
-    for (number, (path, more)) in services.iter().enumerate() {
+    let with = |mut object: Json, more: &Json| {
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    let mut address = 0;
+    for (path, more) in services {
         let (stack, name) = path.split_once('/').unwrap();
         let uuid = path.replace('/', "-");
-        let mut service = json!({
+        let service = json!({
             "metadata_kind": "service", "uuid": uuid, "name": name, "stack_name": stack, "stack_uuid": stack, "kind": "service",
         });
-        for (key, value) in more.as_object().unwrap() {
-            service[key] = value.clone();
+        objects.push(with(service, more));
+        let one = vec![json!({})];
+        for (number, more) in (1..).zip(more["containers"].as_array().unwrap_or(&one)) {
+            address += 1;
+            let container_uuid = format!("{uuid}-{number}");
+            let container = json!({
+                "metadata_kind": "container", "uuid": container_uuid, "name": container_uuid, "service_uuid": uuid,
+                "service_name": name, "stack_name": stack, "primary_ip": format!("192.0.2.{address}"), "state": "running",
+                "create_index": address,
+            });
+            objects.push(with(container, more));
+            objects.push(json!({
+                "metadata_kind": "serviceContainerLink", "service_uuid": uuid, "service_name": name,
+                "container_uuid": container_uuid,
+            }));
         }
-        objects.push(service);
-        objects.push(json!({
-            "metadata_kind": "container", "uuid": format!("{uuid}-1"), "name": format!("{uuid}-1"), "service_uuid": uuid,
-            "service_name": name, "stack_name": stack, "primary_ip": format!("192.0.2.{}", number + 1), "state": "running",
-            "create_index": number,
-        }));
-        objects.push(json!({
-            "metadata_kind": "serviceContainerLink", "service_uuid": uuid, "service_name": name,
-            "container_uuid": format!("{uuid}-1"),
-        }));
+        for (link, alias) in more["links"].as_object().into_iter().flatten() {
+            objects.push(json!({ "metadata_kind": "serviceLink", "service_uuid": uuid, "key": link, "value": alias }));
+        }
     }
     objects::read(objects.into_iter().map(|object| serde_json::from_value::<Map>(object).unwrap())).0
 }
@@ -60,7 +72,7 @@ fn the_predecessors_classes_come_in_their_order() {
     let names = ["none", "path", "wild", "wildpath", "exact", "exactpath", "deeper", "prefix"];
     let services: Vec<_> = names.iter().map(|name| (format!("s/{name}"), json!({}))).collect();
     let services: Vec<_> = services.iter().map(|(path, more)| (&**path, more.clone())).collect();
-    let plan = plan(&cluster(&rules, &services));
+    let plan = plan(&cluster(&json!({}), &rules, &services));
     assert_eq!(plan.defects, []);
     for (host, path, expected) in [
         ("www.example.org", "/a/b/c", "s-deeper-1"),
@@ -86,7 +98,7 @@ fn one_bad_rule_harms_itself_alone() {
         {"source_port": 80, "service": "s/gone", "target_port": 1, "hostname": "gone.example.org"},
         "nonsense",
     ]);
-    let plan = plan(&cluster(&rules, &[("s/a", json!({}))]));
+    let plan = plan(&cluster(&json!({}), &rules, &[("s/a", json!({}))]));
     assert_eq!(led(&plan, "a.example.org", "/"), "s-a-1");
     assert_eq!(led(&plan, "gone.example.org", "/"), "", "an empty backend");
     let named: Vec<_> = plan.defects.iter().map(|defect| defect.path.rsplit('/').next().unwrap()).collect();
@@ -103,6 +115,7 @@ fn labels_never_win_what_a_document_or_an_older_stack_has() {
     let labels = |host: &str, priority: &str| json!({"labels": {"io.berth.lb": "edge", "io.berth.lb.host": host, "io.berth.lb.priority": priority}});
     let none = || json!({});
     let plan = plan(&cluster(
+        &json!({}),
         &rules,
         &[
             ("s/own", none()),
@@ -128,7 +141,7 @@ fn a_priority_of_another_stacks_document_wins_nothing_of_others() {
         {"source_port": 80, "service": "s/own", "target_port": 8080, "hostname": "own.example.org"},
     ]);
     let target = json!({"labels": {"tier": "web"}, "lb_config": {"port_rules": [{"priority": 1, "target_port": 9}]}});
-    let plan = plan(&cluster(&rules, &[("s/own", json!({})), ("t/other", target)]));
+    let plan = plan(&cluster(&json!({}), &rules, &[("s/own", json!({})), ("t/other", target)]));
     assert_eq!(led(&plan, "own.example.org", "/"), "s-own-1");
     assert_eq!(led(&plan, "x.example.org", "/"), "t-other-1");
 }
@@ -151,7 +164,7 @@ proptest! {
         path in prop::sample::select(vec!["/", "/a", "/a/b", "/ab", "/b/a"]),
     ) {
         let services = ["s/0", "s/1", "s/2", "s/3"].map(|path| (path, json!({})));
-        let plan = plan(&cluster(&Json::from(rules.clone()), &services));
+        let plan = plan(&cluster(&json!({}), &Json::from(rules.clone()), &services));
         let rank = |(place, rule): (usize, &Json)| {
             let text = |key: &str| rule[key].as_str().unwrap().to_ascii_lowercase();
             let (pattern, prefix) = (text("hostname"), text("path"));
@@ -181,7 +194,7 @@ proptest! {
         });
         let good = json!({"source_port": 80, "hostname": "good.example.org", "path": "/deep/er", "priority": 1, "service": "s/1", "target_port": 1});
         let rules: Vec<_> = hostile.chain([good]).collect();
-        let plan = plan(&cluster(&Json::from(rules), &[("s/0", json!({})), ("s/1", json!({}))]));
+        let plan = plan(&cluster(&json!({}), &Json::from(rules), &[("s/0", json!({})), ("s/1", json!({}))]));
         prop_assert_eq!(led(&plan, "good.example.org", "/deep/er/"), "s-1-1");
     }
 }
