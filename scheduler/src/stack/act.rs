@@ -77,7 +77,12 @@ impl Starter {
         let unit = UnitRequest { stack, service, index, id, host: host.as_deref() };
         let mut request = unit.request(subject).map_err(|wrong| wrong.to_string())?;
         self.placer().permit(&request).map_err(|refusal| refusal.to_string())?;
-        self.complete(&mut request, brought).await;
+        if placing.settled || !self.placer().platforms().has_asked(&request, brought) {
+            self.complete(&mut request, brought).await;
+        } else {
+            // What it replaces may have stopped for it: a registry that does not answer would have it wait.
+            self.placer().platforms().fill(&mut request, brought);
+        }
         let begun = Instant::now();
         loop {
             let answer = self.place(&request, id, brought.clone(), None).await;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ledger::book::Book;
 use crate::place::answer::{Placement, failure};
+use crate::place::invalid::Invalid;
 use crate::place::rehearsal::Rehearsed;
 use crate::place::request::Request;
 use crate::place::request::member::Member;
@@ -34,6 +35,13 @@ const HOMES_MAX: usize = 1000;
 /// Most units of a service for which a free id is looked for at once: more than are begun at once.
 const SUFFIXED_MAX: usize = 256;
 
+/// On whose behalf units are placed, and with which credentials for registries.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) brought: &'a RequestCredentials,
+}
+
 /// Places of the units of a service that are still to come.
 pub(super) struct Rehearsal {
     /// By index.
@@ -51,7 +59,7 @@ impl Starter {
     pub(super) fn look_for_room(
         &self,
         stack: &Stack,
-        subject: &Subject,
+        asking: Asking<'_>,
         world: &World,
         hopeless: &mut BTreeMap<Text, Duration>,
     ) -> Room {
@@ -59,7 +67,7 @@ impl Starter {
         for rollout in &stack.services {
             let name = &rollout.wanted.name;
             if rollout.wanted.global {
-                room.hosts.insert(name.clone(), self.hosts_of(stack, rollout, subject, world));
+                room.hosts.insert(name.clone(), self.hosts_of(stack, rollout, asking, world));
                 continue;
             }
             let is_left = world.units.iter().any(|unit| leaves(unit, &rollout.wanted, world));
@@ -68,7 +76,7 @@ impl Starter {
                 hopeless.remove(name);
                 continue;
             }
-            let Ok(request) = any_unit(&stack.name, &rollout.wanted, subject) else { continue };
+            let Ok(request) = self.any_request(stack, &rollout.wanted, asking) else { continue };
             let Ok(fitting) = self.placer().fitting_hosts(&request, world.now) else { continue };
             // Where its volume is there is the old unit.
             if !fitting.is_empty() && !is_pinned(&rollout.wanted) {
@@ -81,7 +89,7 @@ impl Starter {
                 continue;
             }
             let gone = units_of(world, name);
-            let why = if let Some(why) = self.why_not_at_home(stack, &rollout.wanted, subject, world) {
+            let why = if let Some(why) = self.why_not_at_home(stack, &rollout.wanted, asking, world) {
                 Some(why)
             } else if !fitting.is_empty() {
                 None
@@ -107,19 +115,19 @@ impl Starter {
     }
 
     /// Why a unit cannot be where its volume is, with the old ones gone; that another host fits is of no use to it.
-    fn why_not_at_home(&self, stack: &Stack, service: &Service, subject: &Subject, world: &World) -> Option<String> {
+    fn why_not_at_home(&self, stack: &Stack, service: &Service, asking: Asking<'_>, world: &World) -> Option<String> {
         if !is_pinned(service) {
             return None;
         }
         let inventory = self.placer().inventory();
-        let places = self.rehearse_service(stack, service, subject, (world, false)).places;
+        let places = self.rehearse_service(stack, service, asking, (world, false)).places;
         let mut at_home =
             places.into_iter().filter(|(index, _)| place_of(stack, service, index, world, &inventory).is_some());
         at_home.find_map(|(_, answer)| answer.error)
     }
 
     /// The names of hosts on which a unit of a global service belongs: where there is one, and where one fits.
-    fn hosts_of(&self, stack: &Stack, rollout: &Rollout, subject: &Subject, world: &World) -> BTreeSet<Text> {
+    fn hosts_of(&self, stack: &Stack, rollout: &Rollout, asking: Asking<'_>, world: &World) -> BTreeSet<Text> {
         let name = &rollout.wanted.name;
         let stays =
             |unit: &&Unit| !world.has_to_leave(unit, &rollout.wanted) && !world.keeps_as_it_is(unit, &rollout.wanted);
@@ -128,7 +136,7 @@ impl Starter {
         let ends = |unit: &Unit| unit.state == State::Removing && !is_gone(&inventory, &unit.host);
         let own = world.units.iter().filter(|unit| unit.service == *name && (unit.is_live() || ends(unit)));
         let mut hosts: BTreeSet<Text> = own.filter(stays).map(|unit| unit.index.clone()).collect();
-        let request = any_unit(&stack.name, &rollout.wanted, subject);
+        let request = self.any_request(stack, &rollout.wanted, asking);
         if let Ok(Ok(fitting)) = request.map(|request| self.placer().fitting_hosts(&request, world.now)) {
             hosts.extend(fitting);
         }
@@ -140,7 +148,7 @@ impl Starter {
         &self,
         stack: &Stack,
         service: &Service,
-        subject: &Subject,
+        asking: Asking<'_>,
         (world, beside): (&World, bool),
     ) -> Rehearsal {
         let has_new = new_of(service, world);
@@ -148,7 +156,7 @@ impl Starter {
             indices_of(service, world).into_iter().filter(|index| !has_new.contains(index)).collect();
         let gone = if beside { Vec::new() } else { units_of(world, &service.name) };
         if missing.len() > 1 && !service.global && !is_pinned(service) {
-            return self.rehearse_alike(stack, service, subject, (world, &gone[..]), missing);
+            return self.rehearse_alike(stack, service, asking, (world, &gone[..]), missing);
         }
         let ids: Vec<Text> = missing.iter().map(|index| format!("rehearsed-{index}").into()).collect();
         let inventory = self.placer().inventory();
@@ -158,7 +166,8 @@ impl Starter {
             .filter_map(|(index, id)| {
                 let host = place_of(stack, service, index, world, &inventory);
                 let unit = UnitRequest { stack: &stack.name, service, index, id, host: host.as_deref() };
-                Some((id.clone(), unit.request(subject).ok()?))
+                let request = unit.request(asking.subject).ok()?;
+                Some((id.clone(), self.completed(request, asking)))
             })
             .collect();
         let rehearsed: Vec<Rehearsed<'_>> = requests
@@ -177,14 +186,16 @@ impl Starter {
         &self,
         stack: &Stack,
         service: &Service,
-        subject: &Subject,
+        asking: Asking<'_>,
         (world, gone): (&World, &[(Text, usize)]),
         missing: Vec<Text>,
     ) -> Rehearsal {
         let id = Text::from("rehearsed");
         let unit = UnitRequest { stack: &stack.name, service, index: &missing[0], id: &id, host: None };
         let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
-        let Ok(request) = unit.request(subject).map(|request| Request { count, ..request }) else {
+        let Ok(request) =
+            unit.request(asking.subject).map(|request| Request { count, ..self.completed(request, asking) })
+        else {
             return Rehearsal { places: BTreeMap::new(), images: BTreeMap::new(), unopened: None };
         };
         let rehearsed = Rehearsed { id: &id, request: &request, gone };
@@ -206,6 +217,17 @@ impl Starter {
             (index, Placement { id, state, dry_run, repeated, placements: own, unplaced, error, failures, explanation })
         });
         Rehearsal { places: places.collect(), images, unopened }
+    }
+
+    /// A request with what is known of the systems that its images support.
+    fn completed(&self, mut request: Request, asking: Asking<'_>) -> Request {
+        self.placer().platforms().fill(&mut request, asking.brought);
+        request
+    }
+
+    /// The request of any unit of a service, likewise.
+    fn any_request(&self, stack: &Stack, service: &Service, asking: Asking<'_>) -> Result<Request, Invalid> {
+        any_unit(&stack.name, service, asking.subject).map(|request| self.completed(request, asking))
     }
 
     /// Brings the images of a service to the hosts where its units are going to be, if the contents of their files can be opened; the

@@ -20,10 +20,10 @@ use crate::place::hosts::{Facts, HostTable};
 use crate::place::inventory::Inventory;
 use crate::place::refusal::Refusal;
 use crate::stack::act::Placing;
-use crate::stack::ahead::{HOPELESS_AFTER, add_suffixes, homes_of, place_of};
+use crate::stack::ahead::{Asking, HOPELESS_AFTER, add_suffixes, homes_of, place_of};
 use crate::stack::counts::UnitCounts;
 use crate::stack::memory::{Flight, Images, Memory, StackMemory, WELL};
-use crate::stack::unit::STACK_LABEL;
+use crate::stack::unit::{STACK_LABEL, any_unit};
 use crate::stack::world::{Doubt, Look, is_gone};
 use crate::start::Starter;
 use crate::subject::Subject;
@@ -334,7 +334,8 @@ impl Starter {
         let own = memory.stacks.entry(stack.name.clone()).or_default();
         world.missing_images = own.missing_images(stack);
         let known = own.room.take().filter(|(at, _)| now.saturating_sub(*at) < room_time);
-        let (at, room) = known.unwrap_or_else(|| (now, self.look_for_room(stack, &subject, &world, &mut own.hopeless)));
+        let asking = Asking { subject: &subject, brought: &own.brought };
+        let (at, room) = known.unwrap_or_else(|| (now, self.look_for_room(stack, asking, &world, &mut own.hopeless)));
         world.hosts.clone_from(&room.hosts);
         world.fits_beside.clone_from(&room.fits_beside);
         world.hopeless.clone_from(&room.hopeless);
@@ -475,28 +476,48 @@ impl Starter {
         let key = (service.name.clone(), service.digest.clone());
         let (known, brought) =
             self.with_stack(&stack.name, |memory| (memory.images.get(&key).cloned(), memory.brought.clone()));
-        match known {
+        let is_asked = match known {
             Some(Images::There) => return true,
             Some(Images::Coming | Images::Missing(_)) => return false,
-            None => {}
+            Some(Images::Asked) => true,
+            None => false,
+        };
+        self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
+        let (starter, name, stop) = (self.clone(), stack.name.clone(), stop.clone());
+        // Something else may be wanted when it ends: what follows is the next plan's to say.
+        let then = move |images| {
+            starter.with_stack(&name, |memory| {
+                memory.images.insert(key, images);
+                memory.room = None;
+            });
+            starter.touch_stack(&name);
+        };
+        let (starter, name) = (self.clone(), stack.name.clone());
+        if !is_asked {
+            let request = any_unit(&name, service, subject);
+            self.spawn(async move {
+                // Which hosts fit depends on it, and a registry may take its time.
+                if let Ok(mut request) = request {
+                    starter.complete(&mut request, &brought).await;
+                }
+                then(Images::Asked);
+            });
+            return false;
         }
         let beside = world.fits_beside.contains(&service.name);
-        let rehearsal = self.rehearse_service(stack, service, subject, (world, beside));
-        self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
-        let (starter, name, service, stop) = (self.clone(), stack.name.clone(), service.clone(), stop.clone());
+        let asking = Asking { subject, brought: &brought };
+        let rehearsal = self.rehearse_service(stack, service, asking, (world, beside));
+        let service = service.name.clone();
         self.spawn(async move {
-            let images = match starter.bring_images(&rehearsal, &brought, &stop).await {
+            then(match starter.bring_images(&rehearsal, &brought, &stop).await {
                 Ok(()) => Images::There,
                 // The next process has them pulled.
                 Err(_) if stop.is_cancelled() => return,
                 Err(why) => {
-                    warn!(stack = %name, service = %service.name, %why, "its images are not there");
+                    warn!(stack = %name, %service, %why, "its images are not there");
                     Images::Missing(why.into())
                 }
-            };
-            // Something else may be wanted meanwhile: what follows is the next plan's to say.
-            starter.with_stack(&name, |memory| memory.images.insert(key, images));
-            starter.touch_stack(&name);
+            });
         });
         false
     }

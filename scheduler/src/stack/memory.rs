@@ -104,6 +104,8 @@ pub(crate) struct Retry {
 /// Whether images are on their hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Images {
+    /// Their registries were asked for which systems they are.
+    Asked,
     Coming,
     There,
     /// They did not come.
@@ -155,7 +157,7 @@ impl StackMemory {
         self.images.retain(|(name, digest), _| is_wanted(name, digest));
         let missing = self.images.iter().filter_map(|((name, _), images)| match images {
             Images::Missing(why) => Some((name.clone(), why.clone())),
-            Images::Coming | Images::There => None,
+            Images::Asked | Images::Coming | Images::There => None,
         });
         missing.collect()
     }

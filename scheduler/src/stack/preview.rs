@@ -7,9 +7,11 @@ use serde::Serialize;
 use stacks::{Difference, Order, Plan, differences};
 
 use crate::place::refusal::Refusal;
+use crate::stack::ahead::Asking;
 use crate::stack::store::{changed, wanted};
 use crate::stack::wish::Wish;
 use crate::start::Starter;
+use crate::start::credentials::RequestCredentials;
 use crate::subject::Subject;
 
 /// What would follow.
@@ -84,6 +86,8 @@ impl Starter {
         let seen = self.see(record, &mut memory, Duration::ZERO);
         let stack = &seen.record.stack;
         let inventory = self.placer().inventory();
+        let brought = RequestCredentials::default();
+        let asking = Asking { subject, brought: &brought };
         let mut previews = Vec::new();
         for rollout in &stack.services {
             let service = &rollout.wanted;
@@ -95,7 +99,7 @@ impl Starter {
             let beside = seen.world.fits_beside.contains(&service.name);
             let (order, why) = order_of(service, has_old, beside);
             let start_first = order == "start-first";
-            let rehearsal = self.rehearse_service(stack, service, subject, (&seen.world, start_first || !has_old));
+            let rehearsal = self.rehearse_service(stack, service, asking, (&seen.world, start_first || !has_old));
             let units: Vec<UnitPreview> = rehearsal
                 .places
                 .into_iter()

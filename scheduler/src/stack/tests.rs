@@ -174,6 +174,33 @@ async fn what_is_wanted_runs_is_replaced_and_goes_back_to_the_same_containers() 
 }
 
 #[tokio::test]
+async fn registries_are_asked_about_an_image_before_anything_stops_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (played, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    // A volume is where the old unit is, so that one stops first.
+    let db = |image: &str| {
+        let update = json!({ "monitor": 0, "deadline": 60 });
+        json!([{ "service": "db", "image": image, "volumes": ["data:/data"], "update": update }])
+    };
+    kept.put(db("one")).await.unwrap();
+    let first = hosts_of(&kept.becomes("done").await);
+    let pulls = || played.most_pulls.load(Ordering::Relaxed);
+    let (before, log) = (pulls(), || std::mem::take(&mut *crate::lock::lock(&played.log)));
+    log();
+    // The only host is one of Linux, and gets no image for Windows.
+    kept.put(db("windows")).await.unwrap();
+    let back = kept.becomes("rolled_back").await;
+    assert!(back.detail.contains("windows"), "{}", back.detail);
+    assert_eq!((hosts_of(&back), pulls(), log()), (first.clone(), before, vec!["ask about windows".to_owned()]));
+    kept.put(db("two")).await.unwrap();
+    kept.becomes("done").await;
+    let old = first.into_keys().next().unwrap();
+    assert_eq!(log(), ["ask about two".to_owned(), format!("stop {old}")]);
+    kept.end().await;
+}
+
+#[tokio::test]
 async fn a_stack_whose_host_is_gone_is_degraded_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (_played, address) = Played::start().await;

@@ -55,6 +55,11 @@ impl Platforms {
         questions.filter(|question| !self.is_known(question, now)).collect()
     }
 
+    /// Whether all of this was asked before, however long ago and whatever the answer.
+    pub(crate) fn has_asked(&self, request: &Request, brought: &RequestCredentials) -> bool {
+        self.unknown(request, brought, Duration::ZERO).is_empty()
+    }
+
     /// Whether the answer is known, and fresh.
     pub(crate) fn is_known(&self, question: &ImageQuestion, now: Duration) -> bool {
         self.lock().get(question).is_some_and(|known| now <= known.until)

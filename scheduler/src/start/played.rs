@@ -36,6 +36,8 @@ pub(crate) struct Played {
     /// How many images it pulls just now, and the most it did at once.
     pulls: AtomicUsize,
     pub(crate) most_pulls: AtomicUsize,
+    /// What it was asked about images of registries, and to stop, in its order.
+    pub(crate) log: Mutex<Vec<String>>,
 }
 
 impl Played {
@@ -95,9 +97,11 @@ impl Played {
         let none = || (StatusCode::NOT_FOUND, json!({ "message": "no such container" }).to_string()).into_response();
         match (method.as_str(), &path[..]) {
             (_, ["version"]) => json!({ "ApiVersion": "1.43", "Version": "24.0" }).to_string().into_response(),
-            ("GET", ["distribution", ..]) => {
+            ("GET", ["distribution", image, ..]) => {
                 played.asked.fetch_add(1, Ordering::Relaxed);
-                json!({ "Descriptor": {}, "Platforms": [{ "os": "linux", "architecture": "amd64" }] })
+                lock(&played.log).push(format!("ask about {image}"));
+                let os = if *image == "windows" { "windows" } else { "linux" };
+                json!({ "Descriptor": {}, "Platforms": [{ "os": os, "architecture": "amd64" }] })
                     .to_string()
                     .into_response()
             }
@@ -139,6 +143,7 @@ impl Played {
                         StatusCode::NO_CONTENT.into_response()
                     }
                     ("POST", ["stop"]) => {
+                        lock(&played.log).push(format!("stop {name}"));
                         containers.get_mut(&name).unwrap()["State"] = json!({ "Status": "exited", "ExitCode": 143 });
                         StatusCode::NO_CONTENT.into_response()
                     }
