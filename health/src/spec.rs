@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use model::health::{BadCheck, LABEL, SaidOnFailure, number, text, time, truth};
+use model::health::{BadCheck, HEADER, LABEL, SaidOnFailure, number, text, time, truth};
 use model::{Map, Text, Value};
 
 use crate::grpc::SERVICE_MAX;
@@ -198,7 +198,7 @@ impl Said {
             }
             // Schedulers read it; here it is only to be right.
             _ if self.on_failure.add(name, value)? => {}
-            _ => match name.strip_prefix("header.") {
+            _ => match name.strip_prefix(HEADER) {
                 Some(header) => self.headers.push((header.to_owned(), text(name, value)?)),
                 None => return Err(BadCheck::new(name, "there is no such field of a health check")),
             },
@@ -295,6 +295,8 @@ fn status(name: &str, value: &Value) -> Result<RangeInclusive<u16>, BadCheck> {
 
 #[cfg(test)]
 mod tests {
+    use model::health::{FIELDS, is_field};
+
     use super::*;
 
     fn map(fields: &[(&str, &str)]) -> Map {
@@ -363,6 +365,21 @@ mod tests {
         assert_eq!(spec.fast_interval, Some(Duration::from_millis(100)));
         assert_eq!(spec.initializing_timeout, Duration::from_mins(2));
         assert_eq!(spec.from, Some(CheckedFrom::Own));
+    }
+
+    #[test]
+    fn the_names_of_fields_are_those_that_are_read() {
+        let is_read = |name: &str| {
+            // No field takes it, whatever its name.
+            let wrong = Said::default().add(name, &Value::List(Vec::new().into())).unwrap_err();
+            wrong.reason != "there is no such field of a health check"
+        };
+        for name in FIELDS {
+            assert!(is_read(name) && is_field(name), "{name}");
+        }
+        for name in ["intervall", "header", "Port", ""] {
+            assert!(!is_read(name) && !is_field(name), "{name}");
+        }
     }
 
     #[test]

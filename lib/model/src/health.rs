@@ -12,6 +12,33 @@ use crate::value::{Map, Text, Value};
 /// Labels of a container that say how it is checked begin like this: `io.berth.health.port`.
 pub const LABEL: &str = "io.berth.health.";
 
+/// What these labels are called without that. Headers are `header.NAME` beside them.
+pub const FIELDS: [&str; 20] = [
+    "body",
+    "fast_interval",
+    "from",
+    "healthy_threshold",
+    "host",
+    "initializing_timeout",
+    "interval",
+    "port",
+    "quorum",
+    "reinitializing_timeout",
+    "request_line",
+    "response_timeout",
+    "restart_first",
+    "service",
+    "status",
+    "strategy",
+    "type",
+    "unhealthy_threshold",
+    "verify",
+    HEADER,
+];
+
+/// Begins the fields of a check with a header of its request, and its name after that.
+pub const HEADER: &str = "header.";
+
 /// Field of a container that its host gave up: why. A scheduler that placed it replaces it. Not shown on the wire.
 pub const FAILED: &str = "health_failed";
 
@@ -36,6 +63,11 @@ impl BadCheck {
     pub fn new(field: &str, reason: impl Into<String>) -> Self {
         Self { field: field.to_owned(), reason: reason.into() }
     }
+}
+
+/// Whether a check has a field of this name.
+pub fn is_field(name: &str) -> bool {
+    FIELDS.contains(&if name.starts_with(HEADER) { HEADER } else { name })
 }
 
 /// Whether a container has a check, which its labels say or its `health_check`; whether it is a right one is not looked at.

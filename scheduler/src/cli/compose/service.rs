@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use model::{Map, Text, Value};
+use model::{Map, Text, Value, health};
 
 use crate::cli::compose::Compose;
 use crate::cli::compose::deploy::{PAUSES, amounts, placement_of, restart, seconds, update};
@@ -118,7 +118,8 @@ impl Compose<'_> {
             ("io.rancher.", &LABELS_WITH_EFFECT[..], "a label like any other: it has no effect here"),
             (OWN_LABELS, &OWN_LABELS_WITH_EFFECT[..], unknown_here),
         ] {
-            let has_effect = |key: &str| known.iter().any(|known| key.starts_with(known));
+            let is_of_check = |key: &str| key.strip_prefix(health::LABEL).is_none_or(health::is_field);
+            let has_effect = |key: &str| known.iter().any(|known| key.starts_with(known)) && is_of_check(key);
             for (key, _) in labels.iter().filter(|(key, _)| key.starts_with(beginning) && !has_effect(key)) {
                 self.warn(service.at(&format!("labels.{key}")), why);
             }
@@ -242,6 +243,51 @@ impl Compose<'_> {
         Ok(found.map(|(field, value)| (field.into(), value)).into_iter().collect())
     }
 
+    /// When its containers are started again.
+    fn restart(
+        &self,
+        service: &Section<'_>,
+        deploy: Option<&Section<'_>>,
+        labels: &[(Text, Value)],
+    ) -> Result<Option<Value>, Invalid> {
+        let mut said = Vec::new();
+        // An empty one, as a variable may be, says nothing.
+        if let Some(word) = service.text("restart")?.filter(|word| !word.is_empty()) {
+            said.push((service.at("restart"), Value::Text(word)));
+        }
+        if let Some(policy) = deploy.map(|deploy| deploy.below("restart_policy")).transpose()?.flatten() {
+            said.push((policy.at("condition"), restart(&policy)?));
+        }
+        if is_true(labels, START_ONCE_LABEL) {
+            said.push((service.at(&format!("labels.{START_ONCE_LABEL}")), "no".into()));
+        }
+        Ok(self.said_last(said))
+    }
+
+    /// When its image is pulled; `None` where its engine has none.
+    fn pull_policy(&self, service: &Section<'_>, labels: &[(Text, Value)]) -> Result<Option<Value>, Invalid> {
+        let mut said = Vec::new();
+        match service.text("pull_policy")?.as_deref() {
+            None | Some("") => {}
+            Some("missing" | "if_not_present") => said.push((service.at("pull_policy"), "missing".into())),
+            Some("always") => said.push((service.at("pull_policy"), "always".into())),
+            Some(_) => return Err(unsupported(service.at("pull_policy"), &["always", "missing", "if_not_present"])),
+        }
+        if labels.iter().any(|(key, value)| &**key == PULL_LABEL && value.as_str() == Some("always")) {
+            said.push((service.at(&format!("labels.{PULL_LABEL}")), "always".into()));
+        }
+        Ok(self.said_last(said).filter(|policy| policy.as_str() != Some("missing")))
+    }
+
+    /// What the last one of several keys says, which counts; of others that say something else there is a warning.
+    fn said_last(&self, mut said: Vec<(String, Value)>) -> Option<Value> {
+        let (field, value) = said.pop()?;
+        for (other, _) in said.iter().filter(|(_, other)| *other != value) {
+            self.warn(other.clone(), &format!("without effect: {field} says something else"));
+        }
+        Some(value)
+    }
+
     pub(super) fn service(&self, name: &str, service: &Section<'_>) -> Result<Draft, Invalid> {
         let settings: Vec<_> = engine::names().collect();
         refused::of_service(service, &[SERVICE_KEYS, rancher::KEYS, &settings].concat())?;
@@ -262,14 +308,13 @@ impl Compose<'_> {
         }
         put("healthcheck", health_check(service)?);
         put("engine", self.settings(service)?);
-        for key in ["domainname", "hostname", "isolation", "restart", "stop_signal", "user", "working_dir"] {
+        for key in ["domainname", "hostname", "isolation", "stop_signal", "user", "working_dir"] {
             // An empty one, as a variable may be, says nothing.
             put(key, service.text(key)?.filter(|text| !text.is_empty()).map(Value::Text));
         }
         for key in ["stdin_open", "tty"] {
             put(key, truth(service, key)?);
         }
-        put("pull_policy", pull_policy(service)?);
         put("volumes_from", volumes_from(service)?);
         if let Some(text) = service.text("stop_grace_period")? {
             let longest = GRACE_MAX.cast_signed();
@@ -288,19 +333,20 @@ impl Compose<'_> {
         let (resources, limits) = amounts(service)?;
         let mut count = self.scale(service)?;
         put("update", self.upgrade(service)?);
-        if let Some(deploy) = service.below("deploy")? {
-            for (field, rules) in self.updates(&deploy)? {
+        let deploy = service.below("deploy")?;
+        if let Some(deploy) = &deploy {
+            for (field, rules) in self.updates(deploy)? {
                 put(field, Some(rules));
             }
             let of_deploy = deploy.pairs("labels")?;
-            self.check_labels(&deploy, &of_deploy)?;
+            self.check_labels(deploy, &of_deploy)?;
             labels.extend(of_deploy);
-            let replicas = integer(&deploy, "replicas")?.map(Value::Int);
+            let replicas = integer(deploy, "replicas")?.map(Value::Int);
             count = the_same(count, (replicas, deploy.at("replicas")), "scale")?;
             match deploy.text("mode")?.as_deref() {
                 None | Some("replicated") => {}
                 Some("global") => {
-                    for section in [service, &deploy] {
+                    for section in [service, deploy] {
                         let counts = ["replicas", "scale"].into_iter().filter(|key| section.get(key).is_some());
                         counts.for_each(|key| self.warn(section.at(key), "without effect: one runs on each host"));
                     }
@@ -313,17 +359,10 @@ impl Compose<'_> {
                 put("constraints", Some(constraints));
                 put("spread", Some(spread));
             }
-            if let Some(policy) = deploy.below("restart_policy")? {
-                put("restart", Some(restart(&policy)?));
-            }
         }
-        if is_true(&labels, START_ONCE_LABEL) {
-            put("restart", Some("no".into()));
-        }
+        put("restart", self.restart(service, deploy.as_ref(), &labels)?);
+        put("pull_policy", self.pull_policy(service, &labels)?);
         let is_global = is_true(&labels, GLOBAL_LABEL);
-        if labels.iter().any(|(key, value)| &**key == PULL_LABEL && value.as_str() == Some("always")) {
-            put("pull_policy", Some("always".into()));
-        }
         put("labels", Some(Map::new(labels).into()));
         put("resources", Some(resources));
         put("limits", Some(limits));
@@ -436,19 +475,18 @@ fn is_image(text: &str) -> bool {
             .is_none_or(|digest| digest.split_once(':').is_some_and(|(way, hex)| !way.is_empty() && hex.len() >= 32))
 }
 
-/// When its image is pulled; `None` where its engine has none.
-fn pull_policy(service: &Section<'_>) -> Result<Option<Value>, Invalid> {
-    match service.text("pull_policy")?.as_deref() {
-        None | Some("" | "missing" | "if_not_present") => Ok(None),
-        Some("always") => Ok(Some("always".into())),
-        Some(_) => Err(unsupported(service.at("pull_policy"), &["always", "missing", "if_not_present"])),
-    }
-}
-
 /// The network that a service shares or is in by one word, with the key that says it.
 fn network(service: &Section<'_>) -> Result<Option<(&'static str, Text)>, Invalid> {
+    let mut modes = Vec::new();
     for key in ["network_mode", "net"] {
-        let Some(mode) = service.text(key)?.filter(|mode| !mode.is_empty()) else { continue };
+        modes.extend(service.text(key)?.filter(|mode| !mode.is_empty()).map(|mode| (key, mode)));
+    }
+    if let [(_, one), (key, other)] = &modes[..]
+        && one != other
+    {
+        return Err(Invalid::new(service.at(key), "given with network_mode, which says something else", "one of them"));
+    }
+    if let Some((key, mode)) = modes.into_iter().next() {
         if service.get("networks").is_some() {
             return Err(Invalid::new(service.at(key), "given with networks", "one of them"));
         }

@@ -385,6 +385,47 @@ fn what_only_an_engine_would_refuse_is_refused_here() {
 }
 
 #[test]
+fn what_counts_less_or_is_misspelt_is_named() {
+    let told = |service: &str| {
+        let parsed = source::format::parse(&format!("services: {{web: {{image: a, {service}}}}}")).unwrap();
+        let mut warnings = Vec::new();
+        let found = requests(&[parsed.value(plain_scalar)], &Reading::of_tests(), &mut warnings).unwrap();
+        let found = serde_json::to_value(&found[0]).unwrap();
+        let fields: Vec<String> = warnings.iter().map(|warning| warning.field.clone()).collect();
+        (
+            fields.join(" "),
+            found["restart"].as_str().map(str::to_owned),
+            found["pull_policy"].as_str().map(str::to_owned),
+        )
+    };
+    let pull = "labels: {io.rancher.container.pull_image: always}";
+    let once = "labels: {io.rancher.container.start_once: true}";
+    for (service, fields, restart, pulled) in [
+        ("restart: always", "", Some("always"), None),
+        ("restart: always, deploy: {restart_policy: {condition: any}}", "", Some("always"), None),
+        ("restart: always, deploy: {restart_policy: {condition: none}}", "services.web.restart", Some("no"), None),
+        (&format!("restart: 'no', {once}"), "", Some("no"), None),
+        (&format!("restart: '', {once}"), "", Some("no"), None),
+        (&format!("restart: always, {once}"), "services.web.restart", Some("no"), None),
+        (&format!("pull_policy: always, {pull}"), "", None, Some("always")),
+        (&format!("pull_policy: missing, {pull}"), "services.web.pull_policy", None, Some("always")),
+        ("pull_policy: missing", "", None, None),
+        ("labels: {io.berth.health.port: 80, io.berth.health.header.X-A: b}", "", None, None),
+        (
+            "labels: {io.berth.health.port: 80, io.berth.health.intervall: 1s}",
+            "services.web.labels.io.berth.health.intervall",
+            None,
+            None,
+        ),
+        ("net: a, network_mode: a", "", None, None),
+    ] {
+        let expected = (fields.to_owned(), restart.map(str::to_owned), pulled.map(str::to_owned));
+        assert_eq!(told(service), expected, "{service}");
+    }
+    check_wrong("web: {image: a, net: a, network_mode: b}\n", "web.net", "one of them");
+}
+
+#[test]
 fn variables_have_defaults_alternatives_and_demands() {
     let label = |text: &str| {
         let found = json(&format!("services: {{a: {{image: a, labels: {{x: \"{text}\"}}}}}}\n"));
