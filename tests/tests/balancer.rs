@@ -33,8 +33,8 @@ use crate::web::{Web, ask, body};
 /// Longest wait for a proxy to start, or to follow a change.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Members of the service that is replaced.
-const MEMBERS: u8 = 4;
+/// Members of the service that is replaced, with `BERTH_LONG=1` and without.
+const MEMBERS: [u8; 2] = [8, 4];
 
 fn has_programs() -> bool {
     for program in ["haproxy", "hey"] {
@@ -147,6 +147,7 @@ fn all_members_are_replaced_without_a_failed_request() {
     if !has_programs() {
         return;
     }
+    let members = if is_long() { MEMBERS[0] } else { MEMBERS[1] };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cluster.yml");
     let [port, target] = ports::some(2)[..] else { unreachable!() };
@@ -156,7 +157,7 @@ fn all_members_are_replaced_without_a_failed_request() {
     let proxy = SocketAddr::from(([127, 0, 0, 1], port));
     for (turn, kind) in ["Traefik", "HAProxy"].into_iter().enumerate() {
         let first = 1 + u8::try_from(turn).unwrap() * 100;
-        let mut webs: Vec<_> = (first..first + MEMBERS).map(start).collect();
+        let mut webs: Vec<_> = (first..first + members).map(start).collect();
         write(webs.iter().map(|web| (web.ip(), "running")).collect());
         let balancer = match kind {
             "HAProxy" => Some(Balancer::haproxy(&file, folder.path(), &[])),
@@ -171,8 +172,8 @@ fn all_members_are_replaced_without_a_failed_request() {
         load.args(["-z", "10m", "-c", "10", "-q", rate, &format!("http://{proxy}/")]);
         let mut load = Process::start(load.stdout(std::fs::File::create(&counted).unwrap()));
         let pause = Duration::from_millis(if is_long() { 3000 } else { 300 });
-        for old in 0..usize::from(MEMBERS) {
-            let next = start(first + MEMBERS + u8::try_from(old).unwrap());
+        for old in 0..usize::from(members) {
+            let next = start(first + members + u8::try_from(old).unwrap());
             std::thread::sleep(pause);
             // The old one in this state, all others and the next one running.
             let states = |webs: &[Web], state: &'static str| {
@@ -202,7 +203,7 @@ fn all_members_are_replaced_without_a_failed_request() {
         let text = std::fs::read_to_string(&counted).unwrap();
         let statuses: Vec<_> = text.lines().filter(|line| line.trim_start().starts_with('[')).map(str::trim).collect();
         let count = statuses.first().and_then(|line| line.split('\t').nth(1)?.split(' ').next()?.parse::<u64>().ok());
-        tell(&format!("{}: {} requests while {MEMBERS} members were replaced", balancer.name(), count.unwrap_or(0)));
+        tell(&format!("{}: {} requests while {members} members were replaced", balancer.name(), count.unwrap_or(0)));
         assert!(statuses.len() == 1 && statuses[0].starts_with("[200]"), "{}: {text}", balancer.name());
         assert!(!text.contains("Error distribution") && count.is_some_and(|count| count > 300), "{text}");
         assert_eq!(balancer.reloads(), reloads, "members came and went without a reload");
