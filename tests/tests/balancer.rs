@@ -184,12 +184,15 @@ fn all_members_are_replaced_without_a_failed_request() {
             states(&webs, "running");
             eventually("the new member is led to", LIMIT, || (next.served() > 0).then_some(()));
             states(&webs, "stopping");
-            // As `docker stop` after the drain: the others are asked, and this one is not any more.
-            eventually("the old member is left", LIMIT, || {
-                let before = (webs[old].served(), next.served());
-                std::thread::sleep(Duration::from_secs(1));
-                (webs[old].served() == before.0 && next.served() > before.1).then_some(())
-            });
+            // As `docker stop` by hand for each second one: it gets its signal when others learn that it stops. As a scheduler does it
+            // for the others, after the drain: the new one is asked, and the old one is not any more.
+            if old % 2 == 0 {
+                eventually("the old member is left", LIMIT, || {
+                    let before = (webs[old].served(), next.served());
+                    std::thread::sleep(Duration::from_secs(1));
+                    (webs[old].served() == before.0 && next.served() > before.1).then_some(())
+                });
+            }
             webs[old].stop();
             states(&webs, "gone");
             std::thread::sleep(pause / 3);
