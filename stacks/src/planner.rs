@@ -269,14 +269,16 @@ impl<'a> Planner<'a> {
     }
 
     /// Removes all but one of units with the same index and revision. A drain that ends in the middle leaves such: the unit that was
-    /// to leave, and the one that was to take its place. As long as the drain goes on, the former is in `leaving`, and the two are no
-    /// such units.
+    /// to leave, and the one that was to take its place. As long as the drain goes on, the two are no such units, also if another
+    /// revision is wanted meanwhile.
     fn remove_doubled(&mut self) {
-        let deadline = Duration::from_secs(self.rules().deadline);
+        let (world, service) = (self.world, &self.rollout.wanted);
+        let (monitor, deadline) = (self.rules().monitor, Duration::from_secs(self.rules().deadline));
         for units in [&mut self.new, &mut self.old, &mut self.leaving] {
-            let mut by_index: BTreeMap<(&Text, &Text), Vec<&Unit>> = BTreeMap::new();
+            let mut by_index: BTreeMap<(&Text, &Text, bool), Vec<&Unit>> = BTreeMap::new();
             for unit in units.iter() {
-                by_index.entry((&unit.index, &unit.digest)).or_default().push(unit);
+                let key = (&unit.index, &unit.digest, world.has_to_leave(unit, service));
+                by_index.entry(key).or_default().push(unit);
             }
             let mut surplus = BTreeSet::new();
             for mut same in by_index.into_values().filter(|same| same.len() > 1) {
@@ -290,9 +292,12 @@ impl<'a> Planner<'a> {
                 }
                 let closed =
                     |unit: &Unit| self.world.leaving.contains(&unit.host) || self.world.cordoned.contains(&unit.host);
-                // What is not healthy goes first, so that no unit is missing meanwhile; then what is on a host that is to be left, then
+                // What is not good goes first, so that no unit is missing meanwhile; then what is on a host that is to be left, then
                 // the younger one.
-                same.sort_by_key(|unit| (worth(&unit.state), closed(unit), unit.placed, unit.made, &unit.id));
+                let is_good = |unit: &Unit| unit.is_good(monitor, world.now);
+                same.sort_by_key(|unit| {
+                    (!is_good(unit), worth(&unit.state), closed(unit), unit.placed, unit.made, &unit.id)
+                });
                 surplus.extend(same[1..].iter().map(|unit| unit.id.clone()));
             }
             units.retain(|unit| !surplus.contains(&unit.id));
@@ -428,11 +433,18 @@ impl<'a> Planner<'a> {
     /// Stops old units, first those that are missed least.
     fn stop(&mut self, count: usize) {
         let replaced = |unit: &Unit| self.new.iter().chain(&self.leaving).any(|new| new.index == unit.index);
+        // It was on its way to another host, where it runs already.
+        let moved = |unit: &Unit| {
+            let is_other = |other: &&Unit| other.index == unit.index && other.id != unit.id;
+            self.world.has_to_leave(unit, &self.rollout.wanted) && self.old.iter().any(is_other)
+        };
         let mut old = self.old.clone();
+        let monitor = self.rules().monitor;
         old.sort_by_key(|unit| {
             let load = self.load.get(&unit.host).copied().unwrap_or_default();
-            let surplus = !self.wanted.contains(&unit.index);
-            (unit.is_healthy(), !surplus, !replaced(unit), usize::MAX - load, usize::MAX - number(&unit.index))
+            let surplus = !self.wanted.contains(&unit.index) || moved(unit);
+            let health = (unit.is_healthy(), self.is_good(unit, monitor));
+            (health, !surplus, !replaced(unit), usize::MAX - load, usize::MAX - number(&unit.index))
         });
         for unit in old.into_iter().take(count) {
             let id = unit.id.clone();

@@ -1,7 +1,7 @@
 //! Laws of the plan while operators drain, cordon and open hosts again, and units are killed, in any order and at any moment.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::{Map, Text};
@@ -53,6 +53,8 @@ struct Cluster {
     /// How often a job was begun, by index.
     begun: BTreeMap<Text, u32>,
     revision: u32,
+    /// Whether no step may cost a good unit while one more fits.
+    is_kept_good: bool,
 }
 
 impl Cluster {
@@ -60,7 +62,7 @@ impl Cluster {
         let stack = Stack { name: "shop".into(), services: vec![Rollout::new(wanted)], ..Stack::default() };
         let world = World { sees_most: true, now: Duration::from_secs(1000), ..World::default() };
         let (ages, begun) = (BTreeMap::new(), BTreeMap::new());
-        Self { stack, world, has_room, slowness, ages, begun, revision: 0 }
+        Self { stack, world, has_room, slowness, ages, begun, revision: 0, is_kept_good: false }
     }
 
     fn wanted(&self) -> &Service {
@@ -82,6 +84,14 @@ impl Cluster {
             *healthy.entry(unit.index.clone()).or_default() += 1;
         }
         healthy
+    }
+
+    /// How many units have been healthy for as long as their service watches them, and how many indices have one.
+    fn good(&self) -> [usize; 2] {
+        let monitor = Duration::from_secs(self.wanted().update.monitor);
+        let is_good = |unit: &&Unit| matches!(unit.state, State::Healthy(since) if self.world.now >= since + monitor);
+        let good: Vec<&Text> = self.live().filter(is_good).map(|unit| &unit.index).collect();
+        [good.len(), good.iter().collect::<BTreeSet<_>>().len()]
     }
 
     fn happen(&mut self, event: &Event) {
@@ -167,12 +177,20 @@ impl Cluster {
         assert_eq!(planned, plan(&self.stack, &self.world), "equal input, equal plan");
         if planned.turns.is_empty() {
             for step in planned.steps.iter().take(most) {
-                let before = self.healthy().len();
+                let (before, good) = (self.healthy().len(), self.good());
                 let is_moving = self.stack.services[0].stage.is_settled();
                 self.act(step);
                 // An update may stop a batch before the next one runs; moves and what is surplus may not.
                 let least = before.min(self.wanted().scale as usize);
                 assert!(!is_moving || self.healthy().len() >= least, "{step}\n{planned}\n{:#?}", self.world);
+                let least = self.wanted().scale as usize;
+                let is_fewer = self.good().iter().zip(good).all(|(after, before)| *after < before.min(least));
+                let has_room = !self.world.fits_beside.is_empty();
+                assert!(
+                    !(self.is_kept_good && has_room && is_fewer),
+                    "{step} costs a good unit\n{planned}\n{:#?}",
+                    self.world
+                );
                 let running = |unit: &&Unit| matches!(unit.state, State::Starting | State::Healthy(_));
                 let mut jobs: Vec<&Text> = self.live().filter(running).map(|unit| &unit.index).collect();
                 jobs.sort();
@@ -290,6 +308,19 @@ proptest! {
     ) {
         let mut cluster = Cluster::new(service("image", scale, batch, false), has_room, slowness);
         cluster.settle();
+        cluster.go_through(events, &steps);
+        cluster.settle();
+    }
+
+    #[test]
+    fn an_update_in_the_middle_of_drains_costs_no_good_unit_where_one_more_fits(
+        scale in 1u32..8, batch in 1u32..4, slowness in 1u32..5,
+        events in prop::collection::vec(happening(true, false), 0..12),
+        steps in prop::collection::vec(1usize..4, 1..5),
+    ) {
+        let mut cluster = Cluster::new(service("image", scale, batch, false), true, slowness);
+        cluster.settle();
+        cluster.is_kept_good = true;
         cluster.go_through(events, &steps);
         cluster.settle();
     }
