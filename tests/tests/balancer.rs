@@ -166,10 +166,11 @@ fn all_members_are_replaced_without_a_failed_request() {
         let Some(mut balancer) = balancer else { continue };
         eventually("the proxy serves", LIMIT, || body(proxy, "example.org", "/"));
         let reloads = balancer.reloads();
-        let rate = if is_long() { "100" } else { "20" };
+        // One of twenty answers takes 300 ms, for which its client waits.
+        let (clients, rate) = if is_long() { ("50", "20") } else { ("10", "20") };
         let counted = folder.path().join("hey.txt");
         let mut load = Command::new("hey");
-        load.args(["-z", "10m", "-c", "10", "-q", rate, &format!("http://{proxy}/")]);
+        load.args(["-z", "10m", "-c", clients, "-q", rate, &format!("http://{proxy}/")]);
         let mut load = Process::start(load.stdout(std::fs::File::create(&counted).unwrap()));
         let pause = Duration::from_millis(if is_long() { 3000 } else { 300 });
         for old in 0..usize::from(members) {
