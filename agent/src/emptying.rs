@@ -23,6 +23,8 @@ pub(crate) struct Emptying {
     units: BTreeSet<String>,
     changed: Duration,
     asked: Option<Duration>,
+    /// What a scheduler said last of what stays, with the reasons.
+    stays: BTreeMap<String, String>,
     /// Whether the scheduler has had some of the units, so that its ledger is theirs.
     knows: bool,
 }
@@ -32,8 +34,8 @@ pub(crate) struct Emptying {
 pub(crate) enum Look {
     /// Nothing is left.
     Empty,
-    /// These are left.
-    Waits(BTreeSet<String>),
+    /// These are left, some of them with the reason why they stay as it is now.
+    Waits(BTreeMap<String, Option<String>>),
     /// These are left, and stay, each with its reason.
     Stays(BTreeMap<String, String>),
 }
@@ -52,9 +54,10 @@ impl Emptying {
         }
         let Some(left) = answer else {
             let is_quiet = units.is_empty() && now >= self.changed + QUIET;
-            return if is_quiet { Look::Empty } else { Look::Waits(units.clone()) };
+            return if is_quiet { Look::Empty } else { self.waits(units) };
         };
         self.asked = Some(now);
+        self.stays.clone_from(&left.stays);
         let is_known = |name: &&String| left.moves.contains(*name) || left.stays.contains_key(*name);
         self.knows |= units.iter().any(|name| is_known(&name));
         // Anybody can give a container the label of a stack.
@@ -63,11 +66,21 @@ impl Emptying {
         if !known.is_empty() {
             let stay: BTreeMap<_, _> = known.iter().filter_map(stays).collect();
             let stands = stay.len() == known.len() && now >= self.changed + STANDSTILL;
-            return if stands { Look::Stays(stay) } else { Look::Waits(known) };
+            return if stands { Look::Stays(stay) } else { self.waits(&known) };
         }
         // What is being started there leaves, too.
-        if left.moves.is_empty() && now >= HEARD { Look::Empty } else { Look::Waits(left.moves.clone()) }
+        if left.moves.is_empty() && now >= HEARD { Look::Empty } else { self.waits(&left.moves) }
     }
+
+    fn waits(&self, units: &BTreeSet<String>) -> Look {
+        Look::Waits(units.iter().map(|name| (name.clone(), self.stays.get(name).cloned())).collect())
+    }
+}
+
+/// The names of what is left, and below them what stays and why.
+pub(crate) fn waited(units: &BTreeMap<String, Option<String>>, names: impl Fn(&BTreeSet<String>) -> String) -> String {
+    let stays = units.iter().filter_map(|(name, why)| Some((name.clone(), why.clone()?))).collect();
+    names(&units.keys().cloned().collect()) + &listed(&stays)
 }
 
 /// What stays and why, a line each, below what is said of it.
@@ -130,6 +143,9 @@ mod tests {
         let (second, look) = first(shown, answer).unwrap();
         assert!((90..=95).contains(&second), "{second}");
         assert_eq!(look, Look::Stays([("a".to_owned(), "a volume".to_owned())].into()));
+        // What it waits for is known meanwhile.
+        let look = Emptying::default().look(&shown(30), answer(30).as_ref(), Duration::from_secs(30));
+        assert_eq!(look, Look::Waits([("a".to_owned(), Some("a volume".to_owned()))].into()));
         // One that could go is waited for.
         assert_eq!(first(|_| names(&["a", "b"]), |_| Some(left(&["b"], &["a"]))), None);
     }

@@ -16,7 +16,7 @@ use process::command::ask_page;
 use scheduler::DrainQuestion;
 use serde_json::Value;
 
-use crate::emptying::{Emptying, Look, listed};
+use crate::emptying::{Emptying, Look, listed, waited};
 use crate::enroll::{finish, progress};
 
 /// Longest wait for an answer: the agent finishes what it is just writing to etcd first, and each of its members may take
@@ -133,16 +133,19 @@ impl Leave {
                 Look::Stays(stays) => {
                     return Err(format!("{} stays, since it is not empty{}", left.host, listed(&stays)).into());
                 }
-                Look::Waits(units) => Vec::from_iter(units),
+                Look::Waits(units) => units,
             };
-            if said != Some(waits.len()) {
-                progress(&format!("{}: {} units of stacks left: {}", left.host, waits.len(), names(&waits)));
-                said = Some(waits.len());
+            let told = waited(&waits, |units| names(&Vec::from_iter(units.iter().cloned())));
+            if !waits.is_empty() && said.as_ref() != Some(&told) {
+                progress(&format!("{}: {} units of stacks left: {told}", left.host, waits.len()));
+                said = Some(told.clone());
             }
             if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
-                let problem =
-                    format!("after {} s {} still has {}", begun.elapsed().as_secs(), left.host, names(&waits));
-                return Err(format!("{problem}; it stays. `scheduler stacks` says what each waits for").into());
+                let seconds = begun.elapsed().as_secs();
+                let problem = format!("after {seconds} s {} is not empty, and stays", left.host);
+                return Err(
+                    format!("{problem}; `scheduler stacks` says what each unit waits for. Left are {told}").into()
+                );
             }
             sleep(LOOK);
         }

@@ -16,7 +16,7 @@ use super::intent::{self, IntentValue};
 use super::names::{host_key, host_name};
 use super::operator::Operator;
 use super::outcome::{json as parsed, progress};
-use crate::emptying::{Emptying, Look, listed};
+use crate::emptying::{Emptying, Look, listed, waited};
 
 /// Pause between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(500);
@@ -146,18 +146,20 @@ impl Drain {
                         .into());
                     }
                     Look::Waits(units) => {
-                        if waits.as_ref() != Some(&units) {
-                            progress(&format!("{host}: {} units of stacks left: {}", units.len(), names(&units)));
+                        if !units.is_empty() && waits.as_ref() != Some(&units) {
+                            let told = waited(&units, names);
+                            progress(&format!("{host}: {} units of stacks left: {told}", units.len()));
                         }
                         waits = Some(units);
                     }
                 }
             }
             if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
-                let units = waits.as_ref().unwrap_or(&left.units);
-                let problem = format!("after {} s {host} still has {}", begun.elapsed().as_secs(), names(units));
+                let seconds = begun.elapsed().as_secs();
+                let units = waits.as_ref().map_or_else(|| names(&left.units), |units| waited(units, names));
                 return Err(format!(
-                    "{problem}; the schedulers go on, and `scheduler stacks` says what each waits for"
+                    "after {seconds} s {host} is not empty, and stays draining: the schedulers go on, `scheduler stacks` says what each unit \
+                     waits for, and `agent uncordon {host}` ends it. Left are {units}"
                 )
                 .into());
             }

@@ -82,6 +82,11 @@ impl IntentValue {
         }
     }
 
+    /// Whether nothing is left but who wrote it and when.
+    fn says_nothing(&self) -> bool {
+        self.0.keys().all(|field| ["at", "by"].contains(&&**field))
+    }
+
     /// Sets labels, and removes those without a value.
     pub(crate) fn label(&mut self, changes: &[(String, Option<String>)]) {
         let entry = self.0.entry("labels").or_insert_with(|| json!({}));
@@ -130,7 +135,8 @@ pub(crate) async fn change(
         let before = pair.as_ref().map(|pair| IntentValue::read(&pair.value)).unwrap_or_default();
         let mut now_said = before.clone();
         change(&mut now_said);
-        if pair.is_some() && now_said == before {
+        let is_over = now_said.says_nothing();
+        if now_said == before && (pair.is_some() != is_over) {
             return Ok(before);
         }
         now_said.0.insert("by".into(), author().into());
@@ -142,7 +148,9 @@ pub(crate) async fn change(
             Some(pair) => Compare::unchanged(key.clone(), pair.mod_revision),
             None => Compare::absent(key.clone()),
         };
-        let success = vec![Op::Put { key: key.clone(), value, lease: 0 }];
+        // Of a host about which nothing is said, not even that it was: it would be expected for ever.
+        let write = if is_over { Op::Delete(key.clone()) } else { Op::Put { key: key.clone(), value, lease: 0 } };
+        let success = vec![write];
         if client.txn(Txn { compare: vec![compare], success, failure: Vec::new() }).await?.succeeded {
             return Ok(now_said);
         }
@@ -177,7 +185,10 @@ mod tests {
         intent.set_state(HostState::Draining, None);
         assert_eq!((intent.state(), intent.of_state()[0]), (Some(HostState::Draining), ""));
         intent.clear_state();
-        assert_eq!((intent.state(), intent.0.len()), (None, 1));
+        assert_eq!((intent.state(), intent.0.len(), intent.says_nothing()), (None, 1, false));
+        intent.label(&[("a".into(), None)]);
+        intent.0.insert("by".into(), "root".into());
+        assert!(intent.says_nothing());
     }
 
     #[test]

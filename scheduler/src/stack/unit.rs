@@ -46,21 +46,13 @@ impl UnitRequest<'_> {
     pub(crate) fn asked(&self) -> Map {
         let service = &self.service.request;
         let old = service.text("name");
-        let labels: Vec<(Text, Value)> = service.map("labels").into_iter().flatten().cloned().collect();
-        let of_unit = [
-            (STACK_LABEL, self.stack.into()),
-            (UNIT_LABEL, format!("{}/{}", self.service.name, self.index).into()),
-            (REVISION_LABEL, self.service.digest.clone()),
-        ];
-        let labels = labels.into_iter().filter(|(key, _)| !key.eq_ignore_ascii_case(GLOBAL_LABEL));
-        let labels = labels.chain(of_unit.map(|(key, value)| (key.into(), Value::Text(value)))).collect();
         let id = Value::Text(self.id.clone());
         let mut changes = vec![
             ("id".into(), id.clone()),
             ("name".into(), id),
             ("stack".into(), Value::text(self.stack)),
             ("start".into(), Value::Bool(true)),
-            ("labels".into(), Map::new(labels).into()),
+            ("labels".into(), self.labels(service)),
         ];
         if let Some(host) = self.host {
             let constraints = service.list("constraints").iter().cloned();
@@ -72,11 +64,24 @@ impl UnitRequest<'_> {
         if !sidekicks.is_empty() {
             let of_unit = |sidekick: &Value| {
                 let sidekick = old.map_or_else(|| sidekick.clone(), |old| renamed(sidekick, old, self.id));
-                sidekick.as_map().map_or_else(|| sidekick.clone(), |map| map.with(with_index(map, self.index)).into())
+                let Some(map) = sidekick.as_map() else { return sidekick.clone() };
+                map.with(with_index(map, self.index)).with([("labels".into(), self.labels(map))]).into()
             };
             changes.push(("sidekicks".into(), Value::list(sidekicks.iter().map(of_unit))));
         }
         service.with(changes)
+    }
+
+    /// The labels of one of its containers, with those that say which unit it is of.
+    fn labels(&self, container: &Map) -> Value {
+        let of_unit = [
+            (STACK_LABEL, self.stack.into()),
+            (UNIT_LABEL, format!("{}/{}", self.service.name, self.index).into()),
+            (REVISION_LABEL, self.service.digest.clone()),
+        ];
+        let own = container.map("labels").into_iter().flatten().cloned();
+        let own = own.filter(|(key, _)| !key.eq_ignore_ascii_case(GLOBAL_LABEL));
+        Map::new(own.chain(of_unit.map(|(key, value)| (key.into(), Value::Text(value)))).collect()).into()
     }
 
     /// The request, as this subject asks for it.
@@ -161,6 +166,8 @@ mod tests {
         let asked = serde_json::to_value(unit.asked()).unwrap();
         let sidekick = &asked["sidekicks"][0];
         assert_eq!((&asked["name"], &asked["count"]), (&"shop-web-2-abc".into(), &serde_json::Value::Null));
+        assert_eq!(sidekick["labels"][STACK_LABEL], "shop");
+        assert_eq!(sidekick["labels"][UNIT_LABEL], "web/2");
         assert_eq!(sidekick["network_from"], "shop-web-2-abc");
         assert_eq!(sidekick["volumes_from"], serde_json::json!(["shop-web-2-abc:ro", "shop-webs"]));
         assert_eq!(asked["volumes"], serde_json::json!(["shop-data-2:/data:ro", "/srv:/srv"]));
