@@ -87,7 +87,7 @@ fn members(scene: &mut Scene<'_>) -> Result<(), Failure> {
 fn times(agent: &Server) -> Vec<f64> {
     let log = agent.log();
     let lines = log.lines().filter(|line| line.contains(FOLLOWED));
-    lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()?.get("took_ms")?.as_f64()).collect()
+    lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()?.get("took_ms")?.as_str()?.parse().ok()).collect()
 }
 
 /// A balancer with a thousand members, of which so many have addresses of this generation.
