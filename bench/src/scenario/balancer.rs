@@ -1,4 +1,4 @@
-//! Proxies that follow members: how soon HAProxy has a thousand that change in one snapshot, and how soon requests go where they
+//! Balancers: what a large plan takes, how soon HAProxy has a thousand that change in one snapshot, and how soon requests go where they
 //! should.
 
 mod soon;
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use model::lb::{LbPlan, Viewpoint, find};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -27,9 +28,63 @@ const CHANGES_MAX: f64 = 150.0;
 /// What is looked for in the agent's log.
 const FOLLOWED: &str = "without a reload";
 
+/// Rules of a large balancer, each of which leads to a service of its own.
+const RULES: u32 = 10_000;
+
+/// Members of each of these services.
+const MEMBERS_OF_RULE: u32 = 10;
+
+/// Milliseconds for the plan of such a balancer.
+const PLAN_MAX: f64 = 100.0;
+
 pub(crate) fn run(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    plan(scene)?;
     members(scene)?;
     soon::run(scene)
+}
+
+/// The plan of a large balancer, made here: no process is asked.
+fn plan(scene: &mut Scene<'_>) -> Result<(), Failure> {
+    let title = format!("plan of {RULES} rules with {MEMBERS_OF_RULE} members each");
+    if !scene.options.wants(&title) {
+        return Ok(());
+    }
+    let mut text = "berth: 1\nservices:\n- name: lb\n  stack: edge\n  lb_config:\n    port_rules:\n".to_owned();
+    for rule in 0..RULES {
+        let _ = writeln!(
+            text,
+            "    - {{ source_port: 80, hostname: h{rule}.example.org, service: s/web-{rule}, target_port: 80 }}"
+        );
+    }
+    let mut containers = String::new();
+    for rule in 0..RULES {
+        let _ = writeln!(text, "- {{ name: web-{rule}, stack: s }}");
+        for member in 0..MEMBERS_OF_RULE {
+            let [_, high, middle, low] = (rule * MEMBERS_OF_RULE + member).to_be_bytes();
+            let ip = format!("10.{high}.{middle}.{low}");
+            let _ = writeln!(
+                containers,
+                "- {{ name: web-{rule}-{member}, service: s/web-{rule}, primary_ip: {ip}, state: running }}"
+            );
+        }
+    }
+    text = text + "containers:\n" + &containers + "...\n";
+    let (reading, _) = source::cluster_file::read(Path::new("cluster.yml"), text.into_bytes())?;
+    let balancer = find(&reading.snapshot, "edge/lb").ok_or("no balancer")?;
+    let mut times = Vec::new();
+    for _ in 0..if scene.options.quick { 5 } else { 21 } {
+        let begun = Instant::now();
+        let plan = LbPlan::of(&reading.snapshot, balancer, &Viewpoint::default());
+        times.push(begun.elapsed().as_secs_f64() * 1000.0);
+        if plan.backends.len() != RULES as usize {
+            return Err(format!("{} backends", plan.backends.len()).into());
+        }
+    }
+    let times = Spread::of(times);
+    let note = format!("{:.0}-{:.0}", times.min, times.max);
+    let row = Row::figure("the whole plan", times.median).with_note(note).with_goal(Goal::AtMost(PLAN_MAX));
+    scene.tell("ms", &title, "", vec![row]);
+    Ok(())
 }
 
 fn members(scene: &mut Scene<'_>) -> Result<(), Failure> {

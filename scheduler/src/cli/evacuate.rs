@@ -274,7 +274,8 @@ fn described(plan: &Value) -> String {
         rows.push(vec![word(&unit["id"]), names(unit), "-".to_owned(), word(&unit["why"])]);
     }
     if rows.len() == 1 {
-        return format!("no scheduler has started anything on {}\n", word(&plan["host"]["name"]));
+        let host = word(&plan["host"]["name"]);
+        return format!("no scheduler has started anything on {host}; `agent hosts` lists the names of hosts\n");
     }
     table(&rows, CELL_MAX)
 }

@@ -270,7 +270,7 @@ fn answer(mut stream: TcpStream, number: u8) {
     if stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
         let body = number.to_string();
         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-        // At once: in pieces each would wait for the acknowledgement of the one before, which a proxy delays.
+        // At once, as a question.
         let _ = stream.write_all(text.as_bytes());
     }
 }
