@@ -135,7 +135,7 @@ impl Leave {
                 }
                 Look::Waits(units) => units,
             };
-            let told = waited(&waits, |units| names(&Vec::from_iter(units.iter().cloned())));
+            let told = waited(&waits, |units| names(&units.iter().cloned().collect::<Vec<_>>()));
             if !waits.is_empty() && said.as_ref() != Some(&told) {
                 progress(&format!("{}: {} units of stacks left: {told}", left.host, waits.len()));
                 said = Some(told.clone());

@@ -130,11 +130,8 @@ impl<'s> Finder<'s> {
         let all = service.members().iter().filter_map(|uuid| self.snapshot.containers.get(uuid));
         let (running, others): (Vec<_>, Vec<_>) = all.partition(|container| container.runs());
         let well = self.snapshot.well(service, &running, self.view.panic_threshold);
-        let pointers = |all: &[&Arc<Container>]| all.iter().map(|one| Arc::as_ptr(one)).collect::<HashSet<_>>();
-        let known = pointers(&well);
-        let is_well = |container: &&Arc<Container>| known.contains(&Arc::as_ptr(container));
         let limit = drain_limit(service);
-        for container in running.iter().copied().filter(|container| !is_well(container)).chain(others) {
+        for container in without(&running, &well).chain(others) {
             let reason = unhealthy(container).unwrap_or("it does not run");
             let place = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
             let draining = place.map(|place| Draining { place, limit });
@@ -146,8 +143,7 @@ impl<'s> Finder<'s> {
             Locality::Prefer if local.is_empty() => &well,
             Locality::Only | Locality::Prefer => &local,
         };
-        let known = pointers(used);
-        for container in well.iter().filter(|container| !known.contains(&Arc::as_ptr(container))) {
+        for container in without(&well, used) {
             let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
             left_out.push(LeftOut { name: name(container), reason, draining: None });
         }
@@ -192,6 +188,15 @@ impl<'s> Finder<'s> {
             None => self.snapshot.is_local(container),
         }
     }
+}
+
+/// All but some of them, which have the same order.
+fn without<'a, 'c>(
+    all: &'a [&'c Arc<Container>],
+    some: &'a [&Arc<Container>],
+) -> impl Iterator<Item = &'c Arc<Container>> + use<'a, 'c> {
+    let mut some = some.iter().peekable();
+    all.iter().copied().filter(move |one| some.next_if(|other| Arc::ptr_eq(one, other)).is_none())
 }
 
 /// How long those who are led to a member of this service may go on once that is stopping; `None` if it does not say so.
