@@ -85,6 +85,8 @@ pub struct Container {
     primary_ip: Option<IpAddr>,
     other_ips: Box<[IpAddr]>,
     create_index: i64,
+    /// As its state says, which is asked for often.
+    runs: bool,
     state: Option<Text>,
     health_state: Option<Text>,
     host_uuid: Option<Text>,
@@ -146,6 +148,7 @@ impl Container {
             primary_ip: primary_ip.and_then(|text| text.parse().ok()),
             other_ips: others.collect(),
             create_index: create_index.and_then(Value::as_int).unwrap_or_default(),
+            runs: is_running_state(state.and_then(Value::as_text).map_or("", |state| state)),
             state: filled(state),
             health_state: filled(health_state),
             host_uuid: text(host_uuid),
@@ -211,7 +214,7 @@ impl Container {
 
     /// Whether it runs or is about to; a source that reports no states has only running ones.
     pub fn runs(&self) -> bool {
-        is_running_state(self.state())
+        self.runs
     }
 
     /// Its health as on the wire; `None` when nothing checks it.

@@ -24,7 +24,9 @@ impl Snapshot {
         }
         let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
         let checked = running.iter().any(unchecked) && is_checked(service.fields());
-        running.iter().copied().filter(|container| is_healthy(container, checked)).collect()
+        let mut well = Vec::with_capacity(running.len());
+        well.extend(running.iter().copied().filter(|container| is_healthy(container, checked)));
+        well
     }
 }
 

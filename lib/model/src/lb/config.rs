@@ -72,7 +72,7 @@ impl LbConfig {
             return Self::default();
         };
         let mut config = Self::default();
-        unknown(fields, &FIELDS, at, defects);
+        unknown(fields, &FIELDS, || at.to_owned(), defects);
         let rules = fields.list("port_rules");
         if rules.len() > RULES_MAX {
             defects.push(Defect::ignored(
@@ -81,14 +81,14 @@ impl LbConfig {
             ));
         }
         for (number, rule) in rules.iter().take(RULES_MAX).enumerate().map(|(index, rule)| (index + 1, rule)) {
-            let at = format!("{at}/port_rules/{number}");
+            let at = || format!("{at}/port_rules/{number}");
             let fields = rule.as_map().ok_or_else(|| format!("expected a map, found {}", rule.kind()));
             match fields.and_then(|fields| Ok((fields, read(fields)?))) {
                 Ok((fields, rule)) => {
-                    unknown(fields, &RULE_FIELDS, &at, defects);
+                    unknown(fields, &RULE_FIELDS, at, defects);
                     config.rules.push((number, rule));
                 }
-                Err(problem) => defects.push(Defect::hidden(at, problem)),
+                Err(problem) => defects.push(Defect::hidden(at(), problem)),
             }
         }
         if let Some(policy) = fields.map("stickiness_policy") {
@@ -125,10 +125,10 @@ impl LbConfig {
     }
 }
 
-fn unknown(fields: &Map, known: &[&str], at: &str, defects: &mut Vec<Defect>) {
+fn unknown(fields: &Map, known: &[&str], at: impl Fn() -> String, defects: &mut Vec<Defect>) {
     for (key, _) in fields.iter().filter(|(key, _)| !known.contains(&&**key)) {
         let shown = crate::printable::printable(key, 60);
-        defects.push(Defect::ignored(format!("{at}/{shown}"), "there is no such field"));
+        defects.push(Defect::ignored(format!("{}/{shown}", at()), "there is no such field"));
     }
 }
 

@@ -1,11 +1,12 @@
 //! The members of a backend, and those that are left out, with the reason.
 
-use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+
+use foldhash::{HashMap, HashSet, HashSetExt as _};
 
 use super::plan::{Planned, Viewpoint, find};
 use crate::entity::{Container, Entity as _, Service, texts};
@@ -22,6 +23,10 @@ const DRAIN_FIELD: &str = "drain_timeout_ms";
 
 /// Longest time to drain: no engine waits longer than this for a container to end.
 const DRAIN_MAX: Duration = Duration::from_hours(1);
+
+/// Once one of so many of all containers was looked up in the snapshot's table, which is in order, one by hash is made: that costs about as
+/// much as these lookups did, and every other one costs a fourth.
+const HASHED_FROM: usize = 10;
 
 /// Where a member is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,11 +91,15 @@ pub(super) struct Finder<'s> {
     pub(super) view: &'s Viewpoint,
     pub(super) locality: Locality,
     here: OnceCell<HashSet<IpAddr>>,
+    /// How many containers were looked up.
+    lookups: Cell<usize>,
+    by_uuid: OnceCell<HashMap<&'s str, &'s Arc<Container>>>,
 }
 
 impl<'s> Finder<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
-        Self { snapshot, view, locality, here: OnceCell::new() }
+        let (lookups, by_uuid) = (Cell::new(0), OnceCell::new());
+        Self { snapshot, view, locality, here: OnceCell::new(), lookups, by_uuid }
     }
 
     /// Adds what a rule leads to.
@@ -127,27 +136,38 @@ impl<'s> Finder<'s> {
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
-        let all = service.members().iter().filter_map(|uuid| self.snapshot.containers.get(uuid));
-        let (running, others): (Vec<_>, Vec<_>) = all.partition(|container| container.runs());
+        let (mut running, mut others) = (Vec::with_capacity(service.members().len()), Vec::new());
+        for container in service.members().iter().filter_map(|uuid| self.container(uuid)) {
+            if container.runs() { &mut running } else { &mut others }.push(container);
+        }
         let well = self.snapshot.well(service, &running, self.view.panic_threshold);
-        let limit = drain_limit(service);
         for container in without(&running, &well).chain(others) {
             let reason = unhealthy(container).unwrap_or("it does not run");
             let place = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
-            let draining = place.map(|place| Draining { place, limit });
+            let draining = place.map(|place| Draining { place, limit: drain_limit(service) });
             left_out.push(LeftOut { name: name(container), reason: reason.into(), draining });
         }
+        if self.locality == Locality::Any {
+            return self.add(&well, port, weight, members, left_out);
+        }
         let local: Vec<_> = well.iter().copied().filter(|container| self.is_local(container)).collect();
-        let used = match self.locality {
-            Locality::Any => &well,
-            Locality::Prefer if local.is_empty() => &well,
-            Locality::Only | Locality::Prefer => &local,
-        };
+        let used = if local.is_empty() && self.locality == Locality::Prefer { &well } else { &local };
         for container in without(&well, used) {
             let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
             left_out.push(LeftOut { name: name(container), reason, draining: None });
         }
         self.add(used, port, weight, members, left_out);
+    }
+
+    fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {
+        let all = &self.snapshot.containers;
+        let lookups = self.lookups.get() + 1;
+        self.lookups.set(lookups);
+        if lookups < all.len() / HASHED_FROM {
+            return all.get(uuid);
+        }
+        let table = self.by_uuid.get_or_init(|| all.iter().map(|(uuid, container)| (&**uuid, container)).collect());
+        table.get(&**uuid).copied()
     }
 
     fn add(
@@ -158,6 +178,7 @@ impl<'s> Finder<'s> {
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
+        members.reserve(containers.len());
         for container in containers {
             match self.place(container, port) {
                 Ok(place) => members.push(Member { place, weight, name: name(container) }),

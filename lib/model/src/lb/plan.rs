@@ -1,7 +1,9 @@
 //! The plan of a balancer: its ports, for each the rules in their order, and what each leads to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt as _};
 
 use super::config::LbConfig;
 use super::members::{Finder, LeftOut, Locality, Member};
@@ -129,45 +131,33 @@ impl LbPlan {
         let nothing = crate::value::Value::Null;
         let config = LbConfig::read(balancer.fields().get("lb_config").unwrap_or(&nothing), &at, &mut defects);
         let finder = Finder::new(snapshot, view, locality);
-        let mut services: HashMap<String, &Arc<Service>> = HashMap::new();
-        for service in snapshot.services.values() {
-            let stack = service.stack_name().map_or("", |stack| stack);
-            let name = service.name().map_or("", |name| name);
-            services.entry(format!("{stack}/{name}").to_lowercase()).or_insert(service);
-        }
-        let mut planned: Vec<Planned> = Vec::new();
+        let services = named(snapshot, &config);
+        let mut planned: Vec<Planned> = Vec::with_capacity(config.rules.len());
         for (number, rule) in config.rules {
             let at = format!("{at}/lb_config/port_rules/{number}");
-            let mut own = Planned {
-                tier: Tier::Document,
-                foreign: false,
-                targets: Vec::new(),
-                container: None,
-                at: at.clone(),
-                rule: rule.clone(),
-            };
+            let (mut targets, mut container) = (Vec::new(), None);
             match &rule.target {
                 Some(Target::Selector(selector)) => {
                     planned.extend(rules(snapshot, balancer, &rule, selector, &at, &mut defects));
                     continue;
                 }
                 Some(Target::Service { environment, path }) => {
-                    own.targets.extend(match environment {
-                        None => services.get(&**path).map(|service| Arc::clone(service)),
+                    targets.extend(match environment {
+                        None => services.get(path).and_then(|service| service.cloned()),
                         Some(environment) => elsewhere(snapshot, environment, path),
                     });
                 }
                 Some(Target::Container(name)) => {
                     let mut named = snapshot.containers.values().filter(|container| container.runs());
                     let is_it = |own: &Text| own.eq_ignore_ascii_case(name);
-                    own.container = named.find(|container| container.name().is_some_and(is_it)).cloned();
+                    container = named.find(|container| container.name().is_some_and(is_it)).cloned();
                 }
                 None => {}
             }
-            if own.targets.is_empty() && own.container.is_none() {
-                defects.push(Defect::ignored(at, "there is nothing of that name to lead to: its clients get 503"));
+            if targets.is_empty() && container.is_none() {
+                defects.push(Defect::ignored(&*at, "there is nothing of that name to lead to: its clients get 503"));
             }
-            planned.push(own);
+            planned.push(Planned { tier: Tier::Document, foreign: false, targets, container, at, rule });
         }
         let original = label(balancer, ORDER_LABEL).is_some_and(|value| &**value == "original");
         let mut plan = Self {
@@ -212,13 +202,14 @@ impl LbPlan {
             }
             port.1.push((position, planned));
         }
-        let mut names: HashMap<Text, usize> = HashMap::new();
+        let mut names: HashMap<Text, usize> =
+            HashMap::with_capacity(ports.values().map(|(_, rules)| rules.len()).sum());
         for (number, (protocol, mut rules)) in ports {
             rules.sort_by_cached_key(|(position, planned)| {
                 key(&planned.rule, planned.tier, planned.foreign, original, *position)
             });
-            let mut routes: Vec<Route> = Vec::new();
-            let mut known: HashMap<(HostPattern, Text), (usize, Tier)> = HashMap::new();
+            let mut routes: Vec<Route> = Vec::with_capacity(rules.len());
+            let mut known: HashMap<(HostPattern, Text), (usize, Tier)> = HashMap::with_capacity(rules.len());
             for (_, planned) in rules {
                 let place = (planned.rule.host.clone(), planned.rule.path.clone());
                 if let Some((backend, tier)) = known.get(&place).copied() {
@@ -277,6 +268,36 @@ impl Route {
     pub fn matches(&self, host: &str, path: &str) -> bool {
         self.host.matches(host) && path.starts_with(&*self.path)
     }
+}
+
+/// The services that rules name, by what they are called there: the path, in lower case.
+fn named<'s>(snapshot: &'s Snapshot, config: &LbConfig) -> HashMap<Text, Option<&'s Arc<Service>>> {
+    let path = |rule: &PortRule| match &rule.target {
+        Some(Target::Service { environment: None, path }) => Some((path.clone(), None)),
+        _ => None,
+    };
+    let mut named: HashMap<Text, Option<&Arc<Service>>> = HashMap::with_capacity(config.rules.len());
+    named.extend(config.rules.iter().filter_map(|(_, rule)| path(rule)));
+    if named.is_empty() {
+        return named;
+    }
+    // One for all of them: a cluster has many more than a balancer names.
+    let mut own = String::new();
+    for service in snapshot.services.values() {
+        own.clear();
+        own.push_str(service.stack_name().map_or("", |stack| stack));
+        own.push('/');
+        own.push_str(service.name().map_or("", |name| name));
+        if own.is_ascii() {
+            own.make_ascii_lowercase();
+        } else {
+            own = own.to_lowercase();
+        }
+        if let Some(found @ None) = named.get_mut(&*own) {
+            *found = Some(service);
+        }
+    }
+    named
 }
 
 /// A service of another environment.
