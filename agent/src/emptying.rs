@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use model::printable::printable;
 use scheduler::DrainLeft;
 
 /// How soon each scheduler knows that a host gets nothing new. What one has begun to place before, its ledger has by then.
@@ -16,6 +17,12 @@ const SURVEY: Duration = Duration::from_secs(5);
 
 /// How long nothing has changed until what stays is not waited for any more: a move takes less, from one step to the next.
 const STANDSTILL: Duration = Duration::from_mins(1);
+
+/// Most names in one line.
+const NAMES_MAX: usize = 10;
+
+/// Most characters of a name that are shown: names of units are shorter, and a line of them is to be one that can be read.
+const SHOWN_MAX: usize = 64;
 
 /// Units that leave a host. All times are since that began.
 #[derive(Debug, Default)]
@@ -78,9 +85,19 @@ impl Emptying {
 }
 
 /// The names of what is left, and below them what stays and why.
-pub(crate) fn waited(units: &BTreeMap<String, Option<String>>, names: impl Fn(&BTreeSet<String>) -> String) -> String {
+pub(crate) fn waited(units: &BTreeMap<String, Option<String>>) -> String {
     let stays = units.iter().filter_map(|(name, why)| Some((name.clone(), why.clone()?))).collect();
-    names(&units.keys().cloned().collect()) + &listed(&stays)
+    names(units.keys()) + &listed(&stays)
+}
+
+/// The first names, and how many more there are.
+pub(crate) fn names<'a>(all: impl ExactSizeIterator<Item = &'a String>) -> String {
+    if all.len() == 0 {
+        return "nothing".to_owned();
+    }
+    let more = all.len().saturating_sub(NAMES_MAX);
+    let first: Vec<String> = all.take(NAMES_MAX).map(|name| printable(name, SHOWN_MAX)).collect();
+    first.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
 /// What stays and why, a line each, below what is said of it.
@@ -93,13 +110,13 @@ pub(crate) fn listed(stays: &BTreeMap<String, String>) -> String {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> BTreeSet<String> {
+    fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     fn left(moves: &[&str], stays: &[&str]) -> DrainLeft {
         let stays = stays.iter().map(|name| ((*name).to_owned(), "a volume".to_owned())).collect();
-        DrainLeft { moves: names(moves), stays }
+        DrainLeft { moves: set(moves), stays }
     }
 
     /// Looks each second; the first look that is no wait, and when.
@@ -117,11 +134,19 @@ mod tests {
     }
 
     #[test]
+    fn many_names_are_a_few_and_a_number() {
+        let said = |count: usize| names((0..count).map(|at| format!("c{at}")).collect::<Vec<_>>().iter());
+        assert_eq!(said(0), "nothing");
+        assert_eq!(said(2), "c0, c1");
+        assert_eq!(said(12), "c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 2 more");
+    }
+
+    #[test]
     fn a_host_is_empty_when_the_ledger_has_nothing_there_either() {
-        assert_eq!(first(|_| names(&[]), |_| Some(left(&[], &[]))), Some((1, Look::Empty)));
+        assert_eq!(first(|_| set(&[]), |_| Some(left(&[], &[]))), Some((1, Look::Empty)));
         let starting = |second| Some(if second < 9 { left(&["a"], &[]) } else { left(&[], &[]) });
-        assert_eq!(first(|_| names(&[]), starting), Some((9, Look::Empty)));
-        let shown = |second| if (3..20).contains(&second) { names(&["a"]) } else { names(&[]) };
+        assert_eq!(first(|_| set(&[]), starting), Some((9, Look::Empty)));
+        let shown = |second| if (3..20).contains(&second) { set(&["a"]) } else { set(&[]) };
         assert_eq!(
             first(shown, |second| Some(left(if second < 20 { &["a"] } else { &[] }, &[]))),
             Some((20, Look::Empty))
@@ -130,15 +155,15 @@ mod tests {
 
     #[test]
     fn without_a_scheduler_it_is_empty_when_it_has_been_so_for_a_while() {
-        assert_eq!(first(|_| names(&[]), |_| None), Some((5, Look::Empty)));
-        let shown = |second| if (3..20).contains(&second) { names(&["a"]) } else { names(&[]) };
+        assert_eq!(first(|_| set(&[]), |_| None), Some((5, Look::Empty)));
+        let shown = |second| if (3..20).contains(&second) { set(&["a"]) } else { set(&[]) };
         assert_eq!(first(shown, |_| None), Some((25, Look::Empty)));
-        assert_eq!(first(|_| names(&["a"]), |_| None), None);
+        assert_eq!(first(|_| set(&["a"]), |_| None), None);
     }
 
     #[test]
     fn what_stays_is_waited_for_until_nothing_changes_any_more() {
-        let shown = |second| if second < 30 { names(&["a", "b"]) } else { names(&["a"]) };
+        let shown = |second| if second < 30 { set(&["a", "b"]) } else { set(&["a"]) };
         let answer = |second| Some(if second < 30 { left(&["b"], &["a"]) } else { left(&[], &["a"]) });
         let (second, look) = first(shown, answer).unwrap();
         assert!((90..=95).contains(&second), "{second}");
@@ -147,15 +172,15 @@ mod tests {
         let look = Emptying::default().look(&shown(30), answer(30).as_ref(), Duration::from_secs(30));
         assert_eq!(look, Look::Waits([("a".to_owned(), Some("a volume".to_owned()))].into()));
         // One that could go is waited for.
-        assert_eq!(first(|_| names(&["a", "b"]), |_| Some(left(&["b"], &["a"]))), None);
+        assert_eq!(first(|_| set(&["a", "b"]), |_| Some(left(&["b"], &["a"]))), None);
     }
 
     #[test]
     fn a_container_that_only_says_to_be_of_a_stack_is_not_waited_for() {
-        let shown = |second| if second < 10 { names(&["a", "own"]) } else { names(&["own"]) };
+        let shown = |second| if second < 10 { set(&["a", "own"]) } else { set(&["own"]) };
         let answer = |second| Some(left(if second < 10 { &["a"] } else { &[] }, &[]));
         assert!(matches!(first(shown, answer), Some((10..=15, Look::Empty))));
         // The ledger may be another one.
-        assert_eq!(first(|_| names(&["own"]), |_| Some(left(&[], &[]))), None);
+        assert_eq!(first(|_| set(&["own"]), |_| Some(left(&[], &[]))), None);
     }
 }

@@ -16,7 +16,7 @@ use process::command::ask_page;
 use scheduler::DrainQuestion;
 use serde_json::Value;
 
-use crate::emptying::{Emptying, Look, listed, waited};
+use crate::emptying::{Emptying, Look, listed, names, waited};
 use crate::enroll::{finish, progress};
 
 /// Longest wait for an answer: the agent finishes what it is just writing to etcd first, and each of its members may take
@@ -135,16 +135,16 @@ impl Leave {
                 }
                 Look::Waits(units) => units,
             };
-            let told = waited(&waits, |units| names(&units.iter().cloned().collect::<Vec<_>>()));
-            if !waits.is_empty() && said.as_ref() != Some(&told) {
-                progress(&format!("{}: {} units of stacks left: {told}", left.host, waits.len()));
-                said = Some(told.clone());
+            let units = waited(&waits);
+            if !waits.is_empty() && said.as_ref() != Some(&units) {
+                progress(&format!("{}: {} units of stacks left: {units}", left.host, waits.len()));
+                said = Some(units.clone());
             }
             if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {
                 let seconds = begun.elapsed().as_secs();
                 let problem = format!("after {seconds} s {} is not empty, and stays", left.host);
                 return Err(
-                    format!("{problem}; `scheduler stacks` says what each unit waits for. Left are {told}").into()
+                    format!("{problem}; `scheduler stacks` says what each unit waits for. Left are {units}").into()
                 );
             }
             sleep(LOOK);
@@ -186,7 +186,7 @@ impl Left {
         ] {
             if !all.is_empty() {
                 // Writing to a string cannot fail.
-                let _ = writeln!(text, "{what}: {}", names(all));
+                let _ = writeln!(text, "{what}: {}", names(all.iter()));
             }
         }
         text
@@ -195,14 +195,14 @@ impl Left {
     /// Fails with what is in the way.
     fn may_leave(&self, force: bool) -> Result<(), Failure> {
         if !self.placed.is_empty() {
-            let all = names(&self.placed);
+            let all = names(self.placed.iter());
             return Err(format!(
                 "{all} would be lost to the others: `scheduler rm`, or leave all the same: agent leave --now"
             )
             .into());
         }
         if !self.others.is_empty() && !force {
-            let all = names(&self.others);
+            let all = names(self.others.iter());
             let way = "stop them, or give --force-unmanaged, or leave all the same: agent leave --now";
             return Err(format!(
                 "{} containers run here that no scheduler has placed ({all}): {way}",
@@ -305,17 +305,6 @@ fn is_own(image: &str) -> bool {
     let mut words = path.rsplit('/');
     let last = words.next().unwrap_or_default().split(':').next().unwrap_or_default();
     last == "etcd" || last == "berth" || words.any(|word| word == "berth")
-}
-
-fn names(all: &[String]) -> String {
-    /// Most names in one line.
-    const NAMES_MAX: usize = 10;
-    if all.is_empty() {
-        return "nothing".to_owned();
-    }
-    let first: Vec<_> = all.iter().take(NAMES_MAX).map(String::as_str).collect();
-    let more = all.len().saturating_sub(NAMES_MAX);
-    first.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub(crate) async fn change(
             Some(pair) => Compare::unchanged(key.clone(), pair.mod_revision),
             None => Compare::absent(key.clone()),
         };
-        // Of a host about which nothing is said, not even that it was: it would be expected for ever.
+        // A key that says nothing would have the host listed as expected for ever.
         let write = if is_over { Op::Delete(key.clone()) } else { Op::Put { key: key.clone(), value, lease: 0 } };
         let success = vec![write];
         if client.txn(Txn { compare: vec![compare], success, failure: Vec::new() }).await?.succeeded {

@@ -147,10 +147,10 @@ pub(crate) fn read(
                     outside: Vec::new(),
                     warnings: RefCell::default(),
                 };
-                let (found, told) = compose.requests(map).map_err(within)?;
+                let (found, warned) = compose.requests(map).map_err(within)?;
                 let place = |field: &str| within(Invalid::new(field, "", "")).field;
                 requests.extend(found.into_iter().map(|(request, origins)| (request, origins.within(place))));
-                warnings.extend(told.into_iter().map(|told| Warning { field: place(&told.field), ..told }));
+                warnings.extend(warned.into_iter().map(|own| Warning { field: place(&own.field), ..own }));
             }
             Value::List(items) => {
                 for (at, item) in items.iter().enumerate() {

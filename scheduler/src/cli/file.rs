@@ -437,8 +437,8 @@ impl<'a> Documents<'a> {
             .map_err(|error: Invalid| Failure::Wrong(format!("{}: {error}", self.place(&error.field, files))))?
             .into_iter()
             .unzip();
-        let told = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
-        let warnings = warnings.into_iter().map(told).collect();
+        let line = |Warning { field, text }| format!("{}: {field}: {text}", self.place(&field, files));
+        let warnings = warnings.into_iter().map(line).collect();
         let json = |request| serde_json::to_value(request).map_err(|error| self.compose.wrong(&error));
         Ok(Described { requests: requests.iter().map(json).collect::<Result<_, _>>()?, origins, warnings })
     }

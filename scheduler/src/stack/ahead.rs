@@ -167,7 +167,7 @@ impl Starter {
                 let host = place_of(stack, service, index, world, &inventory);
                 let unit = UnitRequest { stack: &stack.name, service, index, id, host: host.as_deref() };
                 let request = unit.request(asking.subject).ok()?;
-                Some((id.clone(), self.completed(request, asking)))
+                Some((id.clone(), self.filled(request, asking)))
             })
             .collect();
         let rehearsed: Vec<Rehearsed<'_>> = requests
@@ -193,8 +193,7 @@ impl Starter {
         let id = Text::from("rehearsed");
         let unit = UnitRequest { stack: &stack.name, service, index: &missing[0], id: &id, host: None };
         let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
-        let Ok(request) =
-            unit.request(asking.subject).map(|request| Request { count, ..self.completed(request, asking) })
+        let Ok(request) = unit.request(asking.subject).map(|request| Request { count, ..self.filled(request, asking) })
         else {
             return Rehearsal { places: BTreeMap::new(), images: BTreeMap::new(), unopened: None };
         };
@@ -220,14 +219,14 @@ impl Starter {
     }
 
     /// A request with what is known of the systems that its images support.
-    fn completed(&self, mut request: Request, asking: Asking<'_>) -> Request {
+    fn filled(&self, mut request: Request, asking: Asking<'_>) -> Request {
         self.placer().platforms().fill(&mut request, asking.brought);
         request
     }
 
     /// The request of any unit of a service, likewise.
     fn any_request(&self, stack: &Stack, service: &Service, asking: Asking<'_>) -> Result<Request, Invalid> {
-        any_unit(&stack.name, service, asking.subject).map(|request| self.completed(request, asking))
+        any_unit(&stack.name, service, asking.subject).map(|request| self.filled(request, asking))
     }
 
     /// Brings the images of a service to the hosts where its units are going to be, if the contents of their files can be opened; the

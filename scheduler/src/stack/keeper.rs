@@ -484,15 +484,6 @@ impl Starter {
         };
         self.with_stack(&stack.name, |memory| memory.images.insert(key.clone(), Images::Coming));
         let (starter, name, stop) = (self.clone(), stack.name.clone(), stop.clone());
-        // Something else may be wanted when it ends: what follows is the next plan's to say.
-        let then = move |images| {
-            starter.with_stack(&name, |memory| {
-                memory.images.insert(key, images);
-                memory.room = None;
-            });
-            starter.touch_stack(&name);
-        };
-        let (starter, name) = (self.clone(), stack.name.clone());
         if !is_asked {
             let request = any_unit(&name, service, subject);
             self.spawn(async move {
@@ -500,26 +491,36 @@ impl Starter {
                 if let Ok(mut request) = request {
                     starter.complete(&mut request, &brought).await;
                 }
-                then(Images::Asked);
+                starter.note_images(&name, key, Images::Asked);
             });
             return false;
         }
         let beside = world.fits_beside.contains(&service.name);
         let asking = Asking { subject, brought: &brought };
         let rehearsal = self.rehearse_service(stack, service, asking, (world, beside));
-        let service = service.name.clone();
         self.spawn(async move {
-            then(match starter.bring_images(&rehearsal, &brought, &stop).await {
+            let images = match starter.bring_images(&rehearsal, &brought, &stop).await {
                 Ok(()) => Images::There,
                 // The next process has them pulled.
                 Err(_) if stop.is_cancelled() => return,
                 Err(why) => {
-                    warn!(stack = %name, %service, %why, "its images are not there");
+                    warn!(stack = %name, service = %key.0, %why, "its images are not there");
                     Images::Missing(why.into())
                 }
-            });
+            };
+            starter.note_images(&name, key, images);
         });
         false
+    }
+
+    /// Notes how it is with the images of a service, by its name and digest. Something else may be wanted by then: what follows is the
+    /// next plan's to say.
+    fn note_images(&self, stack: &Text, service: (Text, Text), images: Images) {
+        self.with_stack(stack, |memory| {
+            memory.images.insert(service, images);
+            memory.room = None;
+        });
+        self.touch_stack(stack);
     }
 }
 

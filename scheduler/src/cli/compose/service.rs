@@ -486,18 +486,15 @@ fn network(service: &Section<'_>) -> Result<Option<(&'static str, Text)>, Invali
     {
         return Err(Invalid::new(service.at(key), "given with network_mode, which says something else", "one of them"));
     }
-    if let Some((key, mode)) = modes.into_iter().next() {
-        if service.get("networks").is_some() {
-            return Err(Invalid::new(service.at(key), "given with networks", "one of them"));
-        }
-        let is_known = !mode.contains(':') || mode.starts_with("service:") || mode.starts_with("container:");
-        return if is_known {
-            Ok(Some((key, mode)))
-        } else {
-            Err(Invalid::new(service.at(key), format!("{mode} is not supported"), "a network by name, or service:NAME"))
-        };
+    let Some((key, mode)) = modes.into_iter().next() else { return Ok(None) };
+    if service.get("networks").is_some() {
+        return Err(Invalid::new(service.at(key), "given with networks", "one of them"));
     }
-    Ok(None)
+    if mode.contains(':') && !mode.starts_with("service:") && !mode.starts_with("container:") {
+        let is = format!("{mode} is not supported");
+        return Err(Invalid::new(service.at(key), is, "a network by name, or service:NAME"));
+    }
+    Ok(Some((key, mode)))
 }
 
 /// Checks the ports that other containers may use. They need nothing done: no engine keeps containers apart by port.
