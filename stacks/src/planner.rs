@@ -415,8 +415,10 @@ impl<'a> Planner<'a> {
             }
             Order::StartFirst => true,
         };
-        // What has not ended yet still has its volume and its port; the next batch begins when all of the last one is over.
-        if !start_first && self.ending().next().is_some() {
+        // What has not ended yet still has its room, its volume and its port; the next batch begins when all of the last one is over. What
+        // goes back is missed, and does so at once where it can.
+        let is_urgent = start_first && self.is_rolling_back();
+        if !is_urgent && self.ending().next().is_some() {
             self.waits = ENDING.into();
             return;
         }
@@ -507,6 +509,17 @@ impl<'a> Planner<'a> {
         world.units.iter().filter(is_so)
     }
 
+    /// Whether the plan ends units of the service.
+    fn ends_some(&self) -> bool {
+        let ends = |step: &Step| match step {
+            Step::StopKept { id } | Step::Remove { id } => Some(id.clone()),
+            Step::Place { .. } | Step::StartKept { .. } | Step::Evict { .. } => None,
+        };
+        let ended: BTreeSet<Text> = self.plan.steps.iter().filter_map(ends).collect();
+        let name = &self.rollout.wanted.name;
+        !ended.is_empty() && self.world.units.iter().any(|unit| unit.service == *name && ended.contains(&unit.id))
+    }
+
     fn is_ending(&self, index: &Text) -> bool {
         self.ending().any(|unit| unit.index == *index)
     }
@@ -560,10 +573,10 @@ impl<'a> Planner<'a> {
     }
 
     fn finish(&mut self) {
-        let is_there = |index: &Text| self.new.iter().any(|unit| unit.index == *index);
-        let global = self.rollout.wanted.global;
-        let waits = |index: &Text| (global || !is_there(index)) && self.is_ending(index);
-        if self.has_to_end() && self.wanted.iter().any(waits) {
+        // An update that is done has left nothing of what was before.
+        let is_over = !self.rollout.stage.is_changing() || !self.ends_some() && self.ending().next().is_none();
+        let is_replaced = |unit: &Unit| self.rollout.wanted.global && self.wanted.contains(&unit.index);
+        if !is_over || self.ending().any(is_replaced) {
             self.waits = ENDING.into();
             return;
         }

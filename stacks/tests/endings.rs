@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::{Map, Text};
 use proptest::prelude::*;
-use stacks::{Order, Rollout, Service, Stack, Stage, State, Step, Unit, Update, World, plan};
+use stacks::{Order, Rollout, Service, Stack, Stage, State, Step, Turn, Unit, Update, World, plan};
 
 /// Rounds that a unit takes to end.
 const SLOW: u32 = 4;
@@ -79,6 +79,7 @@ impl Slow {
             }
         }
         for (_, turn) in planned.turns {
+            assert!(turn != Turn::Finished || self.ending.is_empty(), "an update is done and {:?} runs", self.ending);
             self.stack.services[0].turn(turn);
         }
         self.pass(bad);

@@ -4,9 +4,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
+use tests::namespace::command;
 use tests::stacked::Stacked;
 use tests::{eventually, tell};
 
@@ -32,6 +34,53 @@ fn containers(world: &Stacked) -> BTreeMap<String, bool> {
         }
     }
     found
+}
+
+/// Asks for the name of the service, uses the first address for as long as names may be cached, a second, and begins again, until a file is
+/// there; prints a line for each request.
+const CLIENT: &str = "while [ ! -e \"$0\" ]; do
+    address=$(dig +short +time=1 +tries=1 @127.0.0.1 -p 5353 web.shop.rancher.internal | head -1)
+    end=$(($(date +%s%N) + 1000000000))
+    while [ $(date +%s%N) -lt $end ]; do
+        if curl -sf -m 2 -o /dev/null \"http://$address/\"; then echo ok; else echo \"failed at $address\"; fi
+        sleep 0.05
+    done
+done";
+
+/// Clients at once: each may have cached another unit.
+const CLIENTS: usize = 4;
+
+#[test]
+fn clients_that_ask_by_name_notice_no_update() {
+    let Some(mut world) = Stacked::start(1) else { return };
+    // It takes no connections from its signal on.
+    world.hosts.engines[0].stand_in("web", 80);
+    let file = |world: &Stacked, mark: u32| {
+        let service = "{service: web, image: web, count: 2, stop_timeout: 2, update: {monitor: 1}";
+        world.file("shop.yml", &format!("[{service}, environment: {{MARK: '{mark}'}}}}]\n"))
+    };
+    let up = |world: &mut Stacked, mark: u32| {
+        let file = file(world, mark);
+        world.ends(0, &["up", &file, "--stack", "shop"])
+    };
+    up(&mut world, 1);
+    let old = containers(&world);
+    let over = world.hosts.folder().join("over");
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = command(Some(&world.hosts.switch.hosts[0]), "sh");
+            client.args(["-c", CLIENT]).arg(&over).stdout(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    up(&mut world, 2);
+    let new = containers(&world);
+    assert!(new.len() == 2 && old.keys().all(|name| !new.contains_key(name)), "{old:?} {new:?}");
+    std::fs::write(&over, "").unwrap();
+    let said = clients.into_iter().map(|client| String::from_utf8(client.wait_with_output().unwrap().stdout).unwrap());
+    let said: String = said.collect();
+    tell(&format!("{} requests by name while all units were replaced", said.lines().count()));
+    assert!(said.lines().count() > 100 && said.lines().all(|line| line == "ok"), "{said}");
+    world.ends(0, &["down", "shop"]);
 }
 
 #[test]

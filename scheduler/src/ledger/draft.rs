@@ -6,7 +6,7 @@ use model::Text;
 
 use super::book::Book;
 use super::mirror::{EtcdMirror, MirroredRecord, claims_of, place_of};
-use super::record::Record;
+use super::record::{Eviction, Record, Replica};
 use crate::ledger::etcd::keys::{Claim, EtcdRecord, Evicted, Fence, Freed, Key};
 use crate::ledger::etcd::seal::Put;
 
@@ -283,11 +283,16 @@ impl EtcdMirror {
         part.expects.extend([expected]);
         part.puts.insert(key.clone(), whole);
         part.deletes = dropped;
-        // Before another unit is started in its place all hosts know that.
-        let known = stored.map(|stored| &stored.evictions);
-        for eviction in record.evictions().into_iter().filter(|one| known.is_none_or(|known| !known.contains(one))) {
-            part.puts.insert(Key::Evicted(eviction), Evicted::written(id));
+        // Before another unit is started in its place, and before it is stopped, all hosts know that.
+        let none = BTreeSet::new();
+        let (known, evictions) = (stored.map_or(&none, |stored| &stored.evictions), record.evictions());
+        for eviction in evictions.difference(known) {
+            part.puts.insert(Key::Evicted(eviction.clone()), Evicted::written(id));
         }
+        // What was kept is started again. Of what is gone from its engine the key stays until its host knows that, too (`evictions`).
+        let there: BTreeSet<Eviction> = record.replicas.iter().flat_map(Replica::containers).collect();
+        let back = known.difference(&evictions).filter(|eviction| there.contains(eviction));
+        part.deletes.extend(back.cloned().map(Key::Evicted));
         for (_, unit) in &new {
             part.expects.extend(unit.expects.clone());
             part.puts.extend(unit.puts.clone());

@@ -116,17 +116,12 @@ impl Record {
         self.is_at_work() || !self.is_placement()
     }
 
-    /// Its containers whose place another unit has, since their host was gone for too long.
+    /// Its containers that no name leads to: another unit has their place, since their host was gone for too long, or they are about to be
+    /// stopped.
     pub(crate) fn evictions(&self) -> BTreeSet<Eviction> {
-        if self.unit.as_ref().is_none_or(|unit| !unit.evicted) {
-            return BTreeSet::new();
-        }
-        let of = |replica: &Replica| {
-            let host = replica.host_name.clone();
-            let ids: Vec<Text> = replica.members.iter().filter_map(|held| held.container.clone()).collect();
-            ids.into_iter().map(move |id| Eviction { host: host.clone(), container: engine_uuid(&id) })
-        };
-        self.replicas.iter().flat_map(of).collect()
+        let Some(unit) = &self.unit else { return BTreeSet::new() };
+        let evicted = self.replicas.iter().filter(|replica| unit.evicted || replica.is_leaving());
+        evicted.flat_map(Replica::containers).collect()
     }
 
     /// How many units have no place, as a response states it.
@@ -143,7 +138,7 @@ impl Record {
     }
 }
 
-/// A container whose place another one has, as hosts know both in etcd.
+/// A container that no name leads to, as hosts know it in etcd.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Eviction {
     /// The name of its host.
@@ -201,6 +196,17 @@ impl Replica {
     /// Whether the scheduler works on it: starts it, or removes it.
     pub(crate) fn is_at_work(&self) -> bool {
         matches!(self.stage, Stage::Begun | Stage::Undoing | Stage::Restarting | Stage::Replacing | Stage::Stopping)
+    }
+
+    /// Whether clients are to ask it no more: its containers are about to be stopped, or were.
+    fn is_leaving(&self) -> bool {
+        matches!(self.stage, Stage::Undoing | Stage::Stopping | Stage::Kept)
+    }
+
+    /// Its containers, as hosts know them.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = Eviction> {
+        let ids = self.members.iter().filter_map(|held| held.container.as_ref());
+        ids.map(|id| Eviction { host: self.host_name.clone(), container: engine_uuid(id) })
     }
 
     /// Whether it has containers, or is to have them: one that is being replaced has none for a while.

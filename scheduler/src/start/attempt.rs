@@ -28,6 +28,10 @@ const TRIES: u32 = 5;
 /// has mostly ended by then, and clients do not wait for longer; other containers are started meanwhile.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
+/// For how long clients may go on asking a unit after its place in names is gone: the TTL of names, which is a second unless `dns --ttl`
+/// says otherwise, and a second in which all hosts and balancers hear of it.
+const ASKED_FOR: Duration = Duration::from_secs(2);
+
 /// What was before a unit is undone.
 #[derive(Default)]
 pub(super) struct Before<'f> {
@@ -242,6 +246,7 @@ impl StartJob {
         grace: Option<Duration>,
         progress: &ProgressSender,
     ) -> bool {
+        self.until_unasked(replica, grace, progress).await;
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
@@ -345,6 +350,20 @@ impl StartJob {
         }
         send_progress(progress, Progress::new(replica, &held.name, "removing"));
         docker.remove(&found.id).await
+    }
+
+    /// Waits until clients ask others instead of a unit that is about to be stopped, unless that is to happen at once.
+    pub(super) async fn until_unasked(&self, replica: &Replica, grace: Option<Duration>, progress: &ProgressSender) {
+        const WAITS: &str = "waits until no client asks it any more";
+        let is_known = self.starter.placer.is_known_to_leave(&self.id, replica, self.starter.clock.now());
+        if !is_known || grace == Some(Duration::ZERO) {
+            return;
+        }
+        for held in &replica.members {
+            send_progress(progress, Progress::new(replica, &held.name, WAITS));
+        }
+        self.starter.wait_for(replica, Some(WAITS));
+        sleep(ASKED_FOR).await;
     }
 
     /// Lets a container end by itself, for as long as its grace.

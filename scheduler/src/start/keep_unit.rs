@@ -197,6 +197,7 @@ impl StartJob {
             return false;
         }
         let (placer, clock) = (&self.starter.placer, self.starter.clock);
+        self.until_unasked(replica, grace, progress).await;
         let stopped = self.stop_containers(replica, grace, progress).await;
         self.starter.wait_for(replica, None);
         match stopped {

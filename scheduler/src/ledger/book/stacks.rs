@@ -7,7 +7,7 @@ use model::Text;
 
 use crate::ledger::book::Book;
 use crate::ledger::mirror::MirroredRecord;
-use crate::ledger::record::{Eviction, Record};
+use crate::ledger::record::{Eviction, Record, Stage};
 use crate::ledger::stack::{StackRecord, stack_id};
 
 /// Which records are stacks, and which are of which stack.
@@ -68,6 +68,19 @@ impl Book {
     pub(crate) fn units_of_stack(&self, name: &str) -> impl Iterator<Item = (&Text, &Record)> {
         let ids = self.stacks.units.get(name).into_iter().flatten();
         ids.filter_map(|id| Some((id, self.records.get(id)?)))
+    }
+
+    /// Whether a placement is a unit of a stack that goes on without it: others of its service have been started.
+    pub(crate) fn has_others(&self, id: &str) -> bool {
+        let unit = self.records.get(id).and_then(|record| record.unit.as_ref()).filter(|unit| !unit.evicted);
+        let Some(unit) = unit.filter(|unit| self.stack(&unit.stack).is_some_and(|own| !own.stack.removing)) else {
+            return false;
+        };
+        let is_other = |record: &Record| {
+            let is_same = record.unit.as_ref().is_some_and(|other| other.service == unit.service && !other.evicted);
+            is_same && record.replicas.iter().any(|replica| replica.stage == Stage::Started)
+        };
+        self.units_of_stack(&unit.stack).any(|(other, record)| **other != *id && is_other(record))
     }
 
     /// Which stacks have changed since this was asked.
@@ -204,7 +217,7 @@ mod tests {
     use crate::ledger::etcd::keys::{EtcdRecord, Evicted, Key};
     use crate::ledger::etcd::seal::{Put, Seal};
     use crate::ledger::mirror::KeyChange;
-    use crate::ledger::record::{Replica, Stage};
+    use crate::ledger::record::Replica;
     use crate::ledger::stack::StackUnit;
     use crate::ledger::stored::StoredRecord;
     use crate::place::replica::replica_of;
@@ -274,6 +287,29 @@ mod tests {
         let (puts, deletes) = written(&mut book, 5, second.next());
         assert!(puts.is_empty() && !deletes.iter().any(|key| matches!(key, Key::Evicted(_))), "{deletes:?}");
         assert!(deletes.contains(&Key::Placement("web".into())) && book.evictions().is_empty());
+    }
+
+    #[test]
+    fn names_leave_what_is_about_to_be_stopped_and_lead_to_what_is_started_again() {
+        let mut book = book();
+        book.enter("web".into(), unit());
+        assert_eq!(written(&mut book, 2, FIRST).0, []);
+        let key = Key::Evicted(Eviction { host: "a".into(), container: engine_uuid("0a1b") });
+        let (mut revision, mut put) = (2, FIRST);
+        let mut reaches = |stage: Stage| {
+            (revision, put) = (revision + 1, put.next());
+            book.reached("web", 0, stage, &[]);
+            let (puts, deletes) = written(&mut book, revision, put);
+            (puts.iter().any(|(put, _)| *put == key), deletes.contains(&key))
+        };
+        assert_eq!(reaches(Stage::Stopping), (true, false));
+        assert_eq!(reaches(Stage::Kept), (false, false));
+        assert_eq!(reaches(Stage::Restarting), (false, true), "at once: its host publishes it, running or not");
+        assert_eq!(reaches(Stage::Started), (false, false));
+        assert_eq!(reaches(Stage::Undoing), (true, false));
+        book.release("web");
+        let deletes = written(&mut book, revision + 1, put.next()).1;
+        assert!(deletes.contains(&Key::Placement("web".into())) && !deletes.contains(&key), "{deletes:?}");
     }
 
     #[test]

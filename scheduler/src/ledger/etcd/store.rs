@@ -87,6 +87,11 @@ pub(super) struct Outage {
 }
 
 impl EtcdStore {
+    /// Whether etcd's user may put keys of evictions, as far as is known.
+    pub(crate) fn may_evict(&self) -> bool {
+        !self.may_not_evict.load(Ordering::Relaxed)
+    }
+
     /// The handle, and what callers ask of the writer.
     pub(super) fn new(
         client: EtcdClient,

@@ -160,8 +160,9 @@ impl Writer {
             if self.context.shared.may_not_evict.load(Ordering::Relaxed) {
                 // All else goes on; `evictions` says what is missing.
                 draft.puts.retain(|key, _| !is_eviction(key));
+                draft.deletes.retain(|key| !is_eviction(key));
             }
-            let evicts = draft.puts.keys().any(is_eviction);
+            let evicts = draft.puts.keys().chain(&draft.deletes).any(is_eviction);
             let keys: Vec<(Key, i64)> = draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
             match self.context.client.txn(transaction(&self.context.keys, draft)).await {
                 Ok(outcome) if outcome.succeeded => {
