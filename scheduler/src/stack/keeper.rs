@@ -47,8 +47,9 @@ const VOLUMES_PAUSE: Duration = Duration::from_secs(10);
 /// How old what a client is shown of room may be: to look at all hosts for each of its questions would be too much.
 const ROOM_TIME: Duration = Duration::from_secs(2);
 
-/// Most steps of one stack at once.
-const STEPS_AT_ONCE: usize = 16;
+/// Most steps of one stack at once, and so the largest batch that is one: most of a step is a wait, for its engine, for clients to ask others
+/// and for containers to end; engines have bounds of their own.
+const STEPS_AT_ONCE: usize = 64;
 
 /// A stack with what there is of it.
 pub(super) struct Seen {
