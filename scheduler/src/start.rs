@@ -122,7 +122,7 @@ pub(crate) struct Starter {
     /// How containers are, by the engines' ids, as of the last look.
     lives: Mutex<HashMap<Text, EngineAnswer>>,
     /// What containers that are being started or removed wait for, by name.
-    waits: Mutex<HashMap<Text, String>>,
+    pub(crate) waits: Mutex<HashMap<Text, String>>,
     /// One asks about an image, and the others find what was learnt.
     asking: Mutex<HashMap<ImageQuestion, Weak<tokio::sync::Mutex<()>>>>,
     /// Containers of no placement that the ledger knows, by host.

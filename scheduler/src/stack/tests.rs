@@ -131,6 +131,27 @@ fn hosts_of(view: &StackView) -> BTreeMap<String, &'static str> {
 }
 
 #[tokio::test]
+async fn a_unit_that_is_being_started_says_what_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_engine, address) = Played::start().await;
+    let kept = Kept::start(address, folder.path()).await;
+    kept.put(web("slow", 1, &json!({}))).await.unwrap();
+    let waits = async {
+        loop {
+            let view = kept.starter.view_stack(&shop()).unwrap();
+            let units = view.services.into_iter().flat_map(|service| service.units);
+            if let Some(why) = units.filter(|unit| unit.state == "starting").find_map(|unit| unit.why) {
+                return why;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    assert_eq!(&*timeout(LIMIT, waits).await.unwrap(), "pulling slow");
+    kept.remove().await;
+    kept.end().await;
+}
+
+#[tokio::test]
 async fn what_is_wanted_runs_is_replaced_and_goes_back_to_the_same_containers() {
     let folder = tempfile::tempdir().unwrap();
     let (played, address) = Played::start().await;

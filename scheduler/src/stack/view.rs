@@ -8,6 +8,7 @@ use stacks::{Phase, Rollout, Stack, Stage, State, Unit, World};
 
 use crate::ledger::record::Record;
 use crate::ledger::stack::StackRevision;
+use crate::lock::lock;
 use crate::place::answer::image_name;
 use crate::place::refusal::Refusal;
 use crate::stack::keeper::Seen;
@@ -101,8 +102,17 @@ pub(crate) struct RevisionService {
     pub(crate) revision: Text,
 }
 
-/// The names of the hosts of units, by the units' ids.
-type HostNames = BTreeMap<Text, Text>;
+/// What the ledger says of units, by their ids.
+type Ledger = BTreeMap<Text, Entry>;
+
+/// What the ledger says of a unit.
+#[derive(Debug)]
+struct Entry {
+    /// The name of its host, also of one that the cluster does not list any more.
+    host: Text,
+    /// What its start or its end waits for.
+    waits: Option<Text>,
+}
 
 impl Starter {
     /// A stack as clients see it.
@@ -112,11 +122,17 @@ impl Starter {
     /// Fails if there is none of this name, and before the ledger and the cluster are known.
     pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
         let seen = self.see_stack(name)?;
-        // Also of hosts that the cluster does not list any more.
-        let host_of = |(id, record): (&Text, &Record)| Some((id.clone(), record.replicas.first()?.host_name.clone()));
-        let hosts =
-            self.placer().with_any(self.clock().now(), |book| book.units_of_stack(name).filter_map(host_of).collect());
-        Ok(self.with_stack(name, |memory| view(&seen, memory, &hosts)))
+        let waits = lock(&self.waits).clone();
+        let entry = |(id, record): (&Text, &Record)| {
+            let replica = record.replicas.first()?;
+            let own = replica.members.iter().find_map(|held| waits.get(&held.name));
+            let waits = own.map(|what| Text::from(&**what));
+            let waits = waits.or_else(|| replica.waits.as_ref().map(|waiting| waiting.what.clone()));
+            Some((id.clone(), Entry { host: replica.host_name.clone(), waits }))
+        };
+        let ledger =
+            self.placer().with_any(self.clock().now(), |book| book.units_of_stack(name).filter_map(entry).collect());
+        Ok(self.with_stack(name, |memory| view(&seen, memory, &ledger)))
     }
 
     /// The revisions of a stack, the newest first.
@@ -146,14 +162,14 @@ fn revision_view(revision: &StackRevision) -> RevisionView {
     }
 }
 
-fn view(seen: &Seen, memory: &StackMemory, hosts: &HostNames) -> StackView {
+fn view(seen: &Seen, memory: &StackMemory, ledger: &Ledger) -> StackView {
     let Seen { record, world, plan, .. } = seen;
     let stack = &record.stack;
     let services: Vec<ServiceView> = stack
         .services
         .iter()
         .zip(&plan.phases)
-        .map(|(rollout, phase)| service_view(rollout, phase, world, memory, hosts))
+        .map(|(rollout, phase)| service_view(rollout, phase, world, memory, ledger))
         .collect();
     let (state, detail) = state_of(seen, memory, &services);
     let is_away = stack.removing && are_away(&world.units);
@@ -240,13 +256,7 @@ fn why_down(unit: &Unit, stack: &Stack) -> Option<String> {
     Some(format!("{} {why}", unit.id))
 }
 
-fn service_view(
-    rollout: &Rollout,
-    phase: &Phase,
-    world: &World,
-    memory: &StackMemory,
-    hosts: &HostNames,
-) -> ServiceView {
+fn service_view(rollout: &Rollout, phase: &Phase, world: &World, memory: &StackMemory, ledger: &Ledger) -> ServiceView {
     let service = &rollout.wanted;
     let (stage, why) = match &rollout.stage {
         Stage::Updating => ("updating", None),
@@ -267,7 +277,7 @@ fn service_view(
         waits = format!("unit {index} is tried again in {seconds} s: {}", retry.why);
     }
     let own = world.units.iter().filter(|unit| unit.service == service.name);
-    let mut units: Vec<UnitView> = own.map(|unit| unit_view(unit, service, hosts)).collect();
+    let mut units: Vec<UnitView> = own.map(|unit| unit_view(unit, service, ledger.get(&unit.id))).collect();
     units.sort_by_key(|unit| (unit.index.parse::<u32>().unwrap_or(u32::MAX), unit.index.clone(), unit.id.clone()));
     ServiceView {
         name: service.name.clone(),
@@ -281,9 +291,10 @@ fn service_view(
     }
 }
 
-fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostNames) -> UnitView {
+fn unit_view(unit: &Unit, service: &stacks::Service, entry: Option<&Entry>) -> UnitView {
+    let waits = entry.and_then(|entry| entry.waits.as_ref());
     let (state, why) = match &unit.state {
-        State::Starting => ("starting", None),
+        State::Starting => ("starting", waits),
         State::Healthy(_) => ("healthy", None),
         State::Unhealthy => ("unhealthy", None),
         State::Failed(why) => ("failed", Some(why)),
@@ -293,12 +304,12 @@ fn unit_view(unit: &Unit, service: &stacks::Service, hosts: &HostNames) -> UnitV
         State::Lost(_) => ("lost", None),
         State::Evicted => ("evicted", None),
         State::Returned => ("returned", None),
-        State::Removing => ("removing", None),
+        State::Removing => ("removing", waits),
     };
     UnitView {
         id: unit.id.clone(),
         index: unit.index.clone(),
-        host: hosts.get(&unit.id).cloned().unwrap_or_default(),
+        host: entry.map(|entry| entry.host.clone()).unwrap_or_default(),
         state,
         why: why.cloned(),
         revision: unit.digest.clone(),

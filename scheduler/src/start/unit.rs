@@ -125,6 +125,7 @@ impl StartJob {
                 && !request.global;
             let elsewhere = || placer.elsewhere(&self.id, at, &tried, &self.brought, clock.now());
             if again && self.moved(at, elsewhere).await {
+                self.starter.wait_for(&replica, Some(&format!("failed on {}: {}", replica.host_name, failure.error)));
                 fresh = true;
                 continue;
             }

@@ -1,12 +1,12 @@
 //! The members of a backend, and those that are left out, with the reason.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::{HashMap, HashSet, HashSetExt as _};
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 
 use super::plan::{Planned, Viewpoint, find};
 use crate::entity::{Container, Entity as _, Service, texts};
@@ -24,8 +24,8 @@ const DRAIN_FIELD: &str = "drain_timeout_ms";
 /// Longest time to drain: no engine waits longer than this for a container to end.
 const DRAIN_MAX: Duration = Duration::from_hours(1);
 
-/// Once one of so many of all containers was looked up in the snapshot's table, which is in order, one by hash is made: that costs about as
-/// much as these lookups did, and every other one costs a fourth.
+/// Where more than one of so many of all containers are looked up, a table by hash is made first: that costs about as much as these lookups in
+/// the snapshot's, which is in order, and each costs a fourth.
 const HASHED_FROM: usize = 10;
 
 /// Where a member is.
@@ -91,15 +91,24 @@ pub(super) struct Finder<'s> {
     pub(super) view: &'s Viewpoint,
     pub(super) locality: Locality,
     here: OnceCell<HashSet<IpAddr>>,
-    /// How many containers were looked up.
-    lookups: Cell<usize>,
-    by_uuid: OnceCell<HashMap<&'s str, &'s Arc<Container>>>,
+    /// The containers by uuid, where many are looked up.
+    by_uuid: Option<HashMap<&'s str, &'s Arc<Container>>>,
 }
 
 impl<'s> Finder<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
-        let (lookups, by_uuid) = (Cell::new(0), OnceCell::new());
-        Self { snapshot, view, locality, here: OnceCell::new(), lookups, by_uuid }
+        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None }
+    }
+
+    /// What follows looks up what these rules lead to.
+    pub(super) fn prepare(&mut self, planned: &[Planned]) {
+        let all = &self.snapshot.containers;
+        let targets = planned.iter().flat_map(|planned| &planned.targets);
+        if targets.map(|service| service.members().len()).sum::<usize>() > all.len() / HASHED_FROM {
+            let mut table = HashMap::with_capacity(all.len());
+            table.extend(all.iter().map(|(uuid, container)| (&**uuid, container)));
+            self.by_uuid = Some(table);
+        }
     }
 
     /// Adds what a rule leads to.
@@ -160,14 +169,10 @@ impl<'s> Finder<'s> {
     }
 
     fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {
-        let all = &self.snapshot.containers;
-        let lookups = self.lookups.get() + 1;
-        self.lookups.set(lookups);
-        if lookups < all.len() / HASHED_FROM {
-            return all.get(uuid);
+        match &self.by_uuid {
+            Some(table) => table.get(&**uuid).copied(),
+            None => self.snapshot.containers.get(uuid),
         }
-        let table = self.by_uuid.get_or_init(|| all.iter().map(|(uuid, container)| (&**uuid, container)).collect());
-        table.get(&**uuid).copied()
     }
 
     fn add(

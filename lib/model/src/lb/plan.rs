@@ -130,7 +130,7 @@ impl LbPlan {
         };
         let nothing = crate::value::Value::Null;
         let config = LbConfig::read(balancer.fields().get("lb_config").unwrap_or(&nothing), &at, &mut defects);
-        let finder = Finder::new(snapshot, view, locality);
+        let mut finder = Finder::new(snapshot, view, locality);
         let services = named(snapshot, &config);
         let mut planned: Vec<Planned> = Vec::with_capacity(config.rules.len());
         for (number, rule) in config.rules {
@@ -167,6 +167,7 @@ impl LbPlan {
             config: config.config,
             ..Self::default()
         };
+        finder.prepare(&planned);
         plan.arrange(planned, original, &finder, &mut defects);
         defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
         defects.dedup();

@@ -1,5 +1,6 @@
 //! One rule of a balancer, checked field by field: what is left is safe to write into any proxy's configuration.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::selector::Selector;
@@ -85,9 +86,10 @@ impl HostPattern {
     ///
     /// Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim().to_ascii_lowercase();
+        // Some characters of other scripts are ASCII in lower case.
+        let text = &*if text.is_ascii() { lowercase(text.trim()) } else { text.trim().into() };
         let name = text.strip_suffix('.').filter(|name| name.ends_with(|last: char| last.is_ascii_alphanumeric()));
-        let text = name.unwrap_or(&text);
+        let text = name.unwrap_or(text);
         let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(text);
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         match text {
@@ -337,7 +339,13 @@ fn path(text: &str) -> Result<Text, String> {
             "path: {shown:?}, expected what begins with `/`, without spaces, quotes, backslashes, `#` and `?`"
         ));
     }
-    Ok(text.to_ascii_lowercase().into())
+    Ok(lowercase(text).into())
+}
+
+/// A text in lower case, which most are.
+fn lowercase(text: &str) -> Cow<'_, str> {
+    let is_lowercase = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
+    if is_lowercase { text.into() } else { text.to_lowercase().into() }
 }
 
 fn backend_name(text: &str) -> Result<Text, String> {
@@ -364,14 +372,14 @@ fn target(fields: &Map) -> Result<Option<Target>, String> {
         let environment = match parts[..] {
             [_, _] => None,
             // A region is where its environment is.
-            [environment, _, _] | [_, environment, _, _] => Some(environment.to_lowercase().into()),
+            [environment, _, _] | [_, environment, _, _] => Some(lowercase(environment).into()),
             _ => return Err("service: expected stack/service, env/stack/service or region/env/stack/service".into()),
         };
-        let path = parts[parts.len() - 2..].join("/").to_lowercase().into();
+        let path = lowercase(&parts[parts.len() - 2..].join("/")).into();
         return Ok(Some(Target::Service { environment, path }));
     }
     if !container.is_empty() {
-        return Ok(Some(Target::Container(container.to_lowercase().into())));
+        return Ok(Some(Target::Container(lowercase(container).into())));
     }
     if !selector.is_empty() {
         let selector = Selector::parse(selector).map_err(|wrong| format!("selector: {wrong}"))?;

@@ -53,13 +53,10 @@ pub(super) fn unit_rows(stack: &Value) -> Vec<Vec<String>> {
         let name = text(&service["name"]);
         let (why, waits) = (text(&service["why"]), text(&service["waits"]));
         let note = if why.is_empty() || waits.contains(&why) { waits } else { format!("{why} {waits}") };
-        let note = note.trim().to_owned();
-        for (at, unit) in list(&service["units"]).iter().enumerate() {
-            let note = match (unit["why"].as_str(), at) {
-                (Some(why), _) => why.to_owned(),
-                (None, 0) => note.clone(),
-                (None, _) => String::new(),
-            };
+        let mut note = note.trim().to_owned();
+        for unit in list(&service["units"]) {
+            // That of the service is beside the first unit that has none of its own.
+            let note = unit["why"].as_str().map_or_else(|| std::mem::take(&mut note), str::to_owned);
             let host = unit["host"].as_str().unwrap_or("-");
             let revision = text(&unit["revision"]) + if unit["is_wanted"] == true { "" } else { " (old)" };
             rows.push(row([&name, &text(&unit["index"]), host, &text(&unit["state"]), &revision, &note]));
