@@ -209,9 +209,12 @@ impl Book {
             // Its owner records how far it is.
             return self.record(id).is_some_and(|record| record.replicas.len() > at);
         }
-        let Some(replica) = self.records.get_mut(id).and_then(|record| record.replicas.get_mut(at)) else {
-            return false;
-        };
+        let covered = matches!(stage, Stage::Undoing | Stage::Stopping).then(|| self.has_others(id));
+        let Some(record) = self.records.get_mut(id) else { return false };
+        let Some(replica) = record.replicas.get_mut(at) else { return false };
+        if let (Some(unit), Some(covered)) = (&mut record.unit, covered) {
+            unit.covered = covered;
+        }
         replica.stage = stage;
         replica.waits = None;
         for (held, container) in replica.members.iter_mut().zip(containers) {

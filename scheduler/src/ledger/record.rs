@@ -117,10 +117,10 @@ impl Record {
     }
 
     /// Its containers that no name leads to: another unit has their place, since their host was gone for too long, or they are about to be
-    /// stopped.
+    /// stopped and others answer.
     pub(crate) fn evictions(&self) -> BTreeSet<Eviction> {
         let Some(unit) = &self.unit else { return BTreeSet::new() };
-        let evicted = self.replicas.iter().filter(|replica| unit.evicted || replica.is_leaving());
+        let evicted = self.replicas.iter().filter(|replica| unit.evicted || unit.covered && replica.is_leaving());
         evicted.flat_map(Replica::containers).collect()
     }
 

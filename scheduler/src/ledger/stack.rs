@@ -67,6 +67,9 @@ pub(crate) struct StackUnit {
     /// Since when, in ms since 1970.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) evicted_at: u64,
+    /// Whether others of its service answer in its place while it is being stopped, and when it is kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) covered: bool,
     /// Whether it is a job that has ended without an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) done: bool,

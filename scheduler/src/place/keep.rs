@@ -88,9 +88,10 @@ impl Placer {
     /// Whether all hosts know that a unit which runs is about to be stopped, and clients have others to ask.
     pub(crate) fn is_known_to_leave(&self, id: &str, replica: &Replica, now: Duration) -> bool {
         let may = self.ledger().store().shared().is_some_and(|shared| shared.may_evict());
+        let unit = self.with_any(now, |book| book.record(id)?.unit.clone());
         may && replica.containers().next().is_some()
             && self.is_shown_running(replica)
-            && self.with_any(now, |book| book.has_others(id))
+            && unit.is_some_and(|unit| unit.covered && !unit.evicted)
     }
 
     /// What a person calls the owner of a port: the name of a container, where it has one.

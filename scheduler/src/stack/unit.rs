@@ -38,6 +38,7 @@ impl UnitRequest<'_> {
             digest: self.service.digest.clone(),
             evicted: false,
             evicted_at: 0,
+            covered: false,
             done: false,
         }
     }

@@ -359,6 +359,7 @@ mod tests {
             digest: "d".into(),
             evicted: false,
             evicted_at: 0,
+            covered: false,
             done: false,
         };
         let of_stack = Record { unit: Some(unit), ..plain.clone() };

@@ -71,7 +71,7 @@ impl Book {
     }
 
     /// Whether a placement is a unit of a stack that goes on without it: others of its service have been started.
-    pub(crate) fn has_others(&self, id: &str) -> bool {
+    pub(super) fn has_others(&self, id: &str) -> bool {
         let unit = self.records.get(id).and_then(|record| record.unit.as_ref()).filter(|unit| !unit.evicted);
         let Some(unit) = unit.filter(|unit| self.stack(&unit.stack).is_some_and(|own| !own.stack.removing)) else {
             return false;
@@ -243,6 +243,7 @@ mod tests {
             digest: "d".into(),
             evicted: false,
             evicted_at: 0,
+            covered: false,
             done: false,
         };
         let stored =
@@ -294,8 +295,15 @@ mod tests {
         let mut book = book();
         book.enter("web".into(), unit());
         assert_eq!(written(&mut book, 2, FIRST).0, []);
+        // The only one: it answers as long as it can.
+        book.reached("web", 0, Stage::Stopping, &[]);
+        assert_eq!(written(&mut book, 3, FIRST.next()).0, []);
+        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
+        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
+        book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
+        book.enter("other".into(), unit());
         let key = Key::Evicted(Eviction { host: "a".into(), container: engine_uuid("0a1b") });
-        let (mut revision, mut put) = (2, FIRST);
+        let (mut revision, mut put) = (3, FIRST.next());
         let mut reaches = |stage: Stage| {
             (revision, put) = (revision + 1, put.next());
             book.reached("web", 0, stage, &[]);
