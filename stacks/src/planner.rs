@@ -511,11 +511,11 @@ impl<'a> Planner<'a> {
 
     /// Whether the plan ends units of the service.
     fn ends_some(&self) -> bool {
-        let ends = |step: &Step| match step {
-            Step::StopKept { id } | Step::Remove { id } => Some(id.clone()),
+        let ended = self.plan.steps.iter().filter_map(|step| match step {
+            Step::StopKept { id } | Step::Remove { id } => Some(id),
             Step::Place { .. } | Step::StartKept { .. } | Step::Evict { .. } => None,
-        };
-        let ended: BTreeSet<Text> = self.plan.steps.iter().filter_map(ends).collect();
+        });
+        let ended: BTreeSet<&Text> = ended.collect();
         let name = &self.rollout.wanted.name;
         !ended.is_empty() && self.world.units.iter().any(|unit| unit.service == *name && ended.contains(&unit.id))
     }

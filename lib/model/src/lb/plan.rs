@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use super::config::LbConfig;
 use super::members::{Finder, LeftOut, Locality, Member};
 use super::order::{Tier, key};
-use super::rule::{HostPattern, PortRule, Protocol, Stickiness, Target};
+use super::rule::{HostPattern, PortRule, Protocol, Stickiness, Target, lowercase};
 use super::target::{label, rules};
 use crate::defect::Defect;
 use crate::entity::{Container, Entity as _, Service};
@@ -289,12 +289,7 @@ fn named<'s>(snapshot: &'s Snapshot, config: &LbConfig) -> HashMap<Text, Option<
         own.push_str(service.stack_name().map_or("", |stack| stack));
         own.push('/');
         own.push_str(service.name().map_or("", |name| name));
-        if own.is_ascii() {
-            own.make_ascii_lowercase();
-        } else {
-            own = own.to_lowercase();
-        }
-        if let Some(found @ None) = named.get_mut(&*own) {
+        if let Some(found @ None) = named.get_mut(&*lowercase(&own)) {
             *found = Some(service);
         }
     }

@@ -343,7 +343,7 @@ fn path(text: &str) -> Result<Text, String> {
 }
 
 /// A text in lower case, which most are.
-fn lowercase(text: &str) -> Cow<'_, str> {
+pub(super) fn lowercase(text: &str) -> Cow<'_, str> {
     let is_lowercase = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
     if is_lowercase { text.into() } else { text.to_lowercase().into() }
 }
