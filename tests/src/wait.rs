@@ -1,5 +1,6 @@
 //! Waiting for something to become true, with a limit.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::companion;
@@ -44,5 +45,16 @@ pub fn timed<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T
         companion::check();
         assert!(begun.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// Sets a flag at the end of its scope, also when that panics: threads that watch the flag then end, and the scope that
+/// waits for them does.
+#[derive(Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

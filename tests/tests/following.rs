@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::cluster::{CLIENT, ClusterFolder, revisions, shop_text, stamped};
 use tests::shared::Exclusive;
-use tests::wait::{seconds, timed};
+use tests::wait::{Stop, seconds, timed};
 use tests::{Companion, Launch, Question, Service, eventually, http};
 
 /// How soon an edit is visible in all three services.
@@ -257,14 +257,6 @@ fn broken_files_are_survived_under_constant_questions_without_one_failed_or_mixe
     println!("{} kinds of broken file, {asked} answers, {} of them wrong", BREAKAGES.len(), wrong.len());
     assert!(asked > 1000, "only {asked} answers");
     assert!(wrong.is_empty(), "{} of {asked}: {:#?}", wrong.len(), &wrong[..wrong.len().min(TOLD_MAX)]);
-}
-
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -10,13 +10,13 @@ use tests::battery::is_long;
 use tests::etcd::Etcd;
 use tests::schedulers::place;
 use tests::service::Ended;
-use tests::wait::seconds;
+use tests::wait::{Stop, seconds};
 use tests::{Executable, Launch, Service, eventually, http, scaled, tell};
 
 /// Longest time after `agent cordon` has ended in which a scheduler may still place something on the host.
 const CORDONED: Duration = Duration::from_millis(100);
 
-/// Requests that are sent while the host is cordoned and uncordoned, with `BERTH_LONG=1` and without.
+/// Least requests that are sent while the host is cordoned and uncordoned, with `BERTH_LONG=1` and without.
 const REQUESTS: [usize; 2] = [10_000, 2_000];
 
 struct World {
@@ -172,7 +172,7 @@ fn no_scheduler_places_on_a_host_that_was_just_cordoned() {
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= requests || over.load(Ordering::Relaxed) {
+                    if over.load(Ordering::Relaxed) {
                         return;
                     }
                     let begun = Instant::now();
@@ -185,23 +185,25 @@ fn no_scheduler_places_on_a_host_that_was_just_cordoned() {
                 }
             });
         }
-        while next.load(Ordering::Relaxed) < requests {
+        let _stop = Stop(&over);
+        // Schedulers on a busy machine may learn late that it is open, so each closing begins when it is used.
+        while next.load(Ordering::Relaxed) < requests || closed.len() < 2 {
+            let before = placed.lock().unwrap().len();
+            eventually("it is used", Duration::from_secs(30), || (placed.lock().unwrap().len() > before).then_some(()));
             world.told(&["cordon", "a"]);
             let begun = Instant::now() + scaled(CORDONED);
             std::thread::sleep(scaled(CORDONED) + Duration::from_millis(500));
             closed.push((begun, Instant::now()));
             world.told(&["uncordon", "a"]);
-            std::thread::sleep(Duration::from_millis(200));
         }
-        over.store(true, Ordering::Relaxed);
     });
     let placed = placed.into_inner().unwrap();
     tell(&format!(
-        "cordoned {} times under {requests} requests, {} of them placed on it between",
+        "cordoned {} times under {} requests, {} of them placed on it between",
         closed.len(),
+        next.load(Ordering::Relaxed),
         placed.len()
     ));
-    assert!(!placed.is_empty(), "it was used in between");
     let late = placed.iter().filter(|at| closed.iter().any(|(from, until)| *from <= **at && **at < *until)).count();
     assert_eq!(late, 0, "placed on a cordoned host");
 }
