@@ -65,7 +65,7 @@ fn a_scheduler_whose_key_is_deleted_by_hand_writes_it_again() {
     assert_eq!(own.len(), 1);
     world.etcd.delete(&own[0]);
     eventually("it is there again", SOON, || (keys() == own).then_some(()));
-    // The key may be there before the line is read.
+    // Lines are written by a thread of their own, so the key may be there first.
     let said = || world.schedulers[0].lines_with("was deleted by another client").len();
     eventually("it is logged", SOON, || (said() > 0).then_some(()));
     assert_eq!(said(), 1);
