@@ -211,9 +211,7 @@ impl StartJob {
             }
             Err(error) => {
                 warn!(id = %self.id, host = %replica.host_name, %error, "not stopped yet");
-                let text = format!("waits for the Docker Engine of {}: {error}", replica.host_name);
-                self.starter.wait_for(replica, Some(&text));
-                self.starter.note(&replica.host, &error);
+                self.starter.wait_for_engine(replica, &error);
                 false
             }
         }

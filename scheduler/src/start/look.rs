@@ -233,6 +233,12 @@ impl Starter {
         }
     }
 
+    /// The unit is tried again at a later look, since its engine said this.
+    pub(super) fn wait_for_engine(self: &Arc<Self>, replica: &Replica, error: &EngineError) {
+        self.wait_for(replica, Some(&format!("waits for the Docker Engine of {}: {error}", replica.host_name)));
+        self.note(&replica.host, error);
+    }
+
     /// Takes note of an engine that does not answer: nothing is placed on its host until it does again.
     pub(super) fn note(self: &Arc<Self>, host: &Text, error: &EngineError) {
         if !error.is_away() || !self.placer.silent_engines().insert(host, error.to_string()) {

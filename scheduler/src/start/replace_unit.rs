@@ -101,7 +101,7 @@ impl StartJob {
             Err(error) => {
                 self.starter.count_action("restart", "failed");
                 warn!(id = %self.id, host = %replica.host_name, %error, "not started again yet");
-                self.starter.note(&replica.host, &error);
+                self.starter.wait_for_engine(replica, &error);
                 false
             }
         }

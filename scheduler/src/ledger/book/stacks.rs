@@ -7,7 +7,7 @@ use model::Text;
 
 use crate::ledger::book::Book;
 use crate::ledger::mirror::MirroredRecord;
-use crate::ledger::record::{Eviction, Record, Stage};
+use crate::ledger::record::{Eviction, Record, Replica, Stage};
 use crate::ledger::stack::{StackRecord, stack_id};
 
 /// Which records are stacks, and which are of which stack.
@@ -181,6 +181,21 @@ impl Book {
         mirror.evicting.iter().flat_map(of).collect()
     }
 
+    /// Those of these that a placement has and does not hide, so that nothing is to be waited for.
+    pub(crate) fn shown<'e>(&self, evictions: impl Iterator<Item = &'e Eviction>) -> BTreeSet<Eviction> {
+        let asked: BTreeSet<&Eviction> = evictions.collect();
+        let mut shown = BTreeSet::new();
+        if asked.is_empty() {
+            return shown;
+        }
+        for record in self.records.values().filter(|record| record.unit.is_some()) {
+            let hidden = record.evictions();
+            let own = record.replicas.iter().flat_map(Replica::containers);
+            shown.extend(own.filter(|own| asked.contains(own) && !hidden.contains(own)));
+        }
+        shown
+    }
+
     /// In which revision etcd's record of a placement was put last; 0 if there is none.
     pub(crate) fn record_revision(&self, id: &str) -> i64 {
         let stored = self.mirror.as_ref().and_then(|mirror| mirror.records.get(id));
@@ -217,7 +232,6 @@ mod tests {
     use crate::ledger::etcd::keys::{EtcdRecord, Evicted, Key};
     use crate::ledger::etcd::seal::{Put, Seal};
     use crate::ledger::mirror::KeyChange;
-    use crate::ledger::record::Replica;
     use crate::ledger::stack::StackUnit;
     use crate::ledger::stored::StoredRecord;
     use crate::place::replica::replica_of;
@@ -301,13 +315,19 @@ mod tests {
         let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
         let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
         book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
-        book.enter("other".into(), unit());
-        let key = Key::Evicted(Eviction { host: "a".into(), container: engine_uuid("0a1b") });
+        let mut other = unit();
+        other.replicas[0].members[0].container = Some("0c1d".into());
+        book.enter("other".into(), other);
+        let eviction = Eviction { host: "a".into(), container: engine_uuid("0a1b") };
+        let key = Key::Evicted(eviction.clone());
         let (mut revision, mut put) = (3, FIRST.next());
         let mut reaches = |stage: Stage| {
             (revision, put) = (revision + 1, put.next());
             book.reached("web", 0, stage, &[]);
             let (puts, deletes) = written(&mut book, revision, put);
+            // A scheduler that could not delete the key then does so as soon as it may.
+            let is_shown = !book.shown(std::iter::once(&eviction)).is_empty();
+            assert_eq!(is_shown, !book.evictions().contains_key(&eviction));
             (puts.iter().any(|(put, _)| *put == key), deletes.contains(&key))
         };
         assert_eq!(reaches(Stage::Stopping), (true, false));
@@ -316,6 +336,7 @@ mod tests {
         assert_eq!(reaches(Stage::Started), (false, false));
         assert_eq!(reaches(Stage::Undoing), (true, false));
         book.release("web");
+        assert!(book.shown(std::iter::once(&eviction)).is_empty(), "its host may publish it for a moment");
         let deletes = written(&mut book, revision + 1, put.next()).1;
         assert!(deletes.contains(&Key::Placement("web".into())) && !deletes.contains(&key), "{deletes:?}");
     }

@@ -1,8 +1,9 @@
 //! The keys under `evicted/`, by which all hosts know that another container has the place of one whose host was gone.
 //!
 //! The transaction that marks a placement as evicted puts its keys, so they are there before anything is started in its
-//! place. Here they are looked after: what is missing is put again, and what no placement wants is deleted, but not
-//! before its host has stopped publishing the container: names would lead to both for a moment.
+//! place. Here they are looked after: what is missing is put again, and what no placement wants is deleted: at once
+//! where a placement has the container and shows it, otherwise not before its host has stopped publishing the container:
+//! names would lead to both for a moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,9 +107,11 @@ impl Evictions {
         let listing = client.list(keys.evictions().as_bytes(), true).await?;
         let there = listing.pairs.iter().filter_map(|pair| Some((keys.eviction(&pair.key)?, pair.mod_revision)));
         let there: BTreeMap<Eviction, i64> = there.collect();
-        let (wanted, as_of, forgotten) = self.context.book(|book| {
+        let (wanted, shown, as_of, forgotten) = self.context.book(|book| {
             let forgotten = book.forget_evicted(FORGET, clock.now());
-            (book.evictions(), book.revision(), forgotten)
+            let wanted = book.evictions();
+            let shown = book.shown(there.keys().filter(|eviction| !wanted.contains_key(eviction)));
+            (wanted, shown, book.revision(), forgotten)
         });
         for id in forgotten {
             warn!(%id, days = FORGET.as_secs() / 86_400, "it was evicted so long ago, and its host did not come back: it is forgotten");
@@ -118,7 +121,9 @@ impl Evictions {
         for step in steps(&wanted, &there, as_of) {
             match step {
                 Step::Put(eviction, id) => self.put(eviction, &id).await?,
-                Step::Delete(eviction, revision) => self.delete(&eviction, revision).await?,
+                Step::Delete(eviction, revision) => {
+                    self.delete(&eviction, revision, shown.contains(&eviction)).await?;
+                }
             }
         }
         Ok(())
@@ -145,8 +150,9 @@ impl Evictions {
         let before = self.may.replace(may);
         let family = keys.evictions();
         let text = format!(
-            "etcd's user of this scheduler may not write {family}: when a dead host comes back, names lead for a moment \
-             both to a unit there and to the one that has its place. Renew its role: `agent invite HOST --again --role \
+            "etcd's user of this scheduler may not write {family}: names lead to a unit until the moment at which it is \
+             stopped, and what was hidden stays so; when a dead host comes back, they lead for a moment both to a unit \
+             there and to the one that has its place. Renew its role: `agent invite HOST --again --role \
              host,scheduler`, or etcdctl role grant-permission ROLE --prefix=true readwrite {family}"
         );
         if !may && before != Some(false) {
@@ -173,17 +179,17 @@ impl Evictions {
         Ok(())
     }
 
-    /// Deletes a key that no placement wants, once its host does not publish the container any more.
-    async fn delete(&mut self, eviction: &Eviction, revision: i64) -> Result<(), EtcdError> {
+    /// Deletes a key that no placement wants, once its host does not publish the container any more; at once where a placement shows it.
+    async fn delete(&mut self, eviction: &Eviction, revision: i64, is_shown: bool) -> Result<(), EtcdError> {
         let SyncContext { client, keys, .. } = self.context.clone();
         let key = keys.of(&Key::Evicted(eviction.clone())).into_bytes();
         let since = *self.unclaimed.entry(eviction.clone()).or_insert_with(Instant::now);
         let mut compare = vec![Compare::unchanged(key.clone(), revision)];
-        let is_late = since.elapsed() >= UNCLAIMED;
+        let is_late = !is_shown && since.elapsed() >= UNCLAIMED;
         if is_late {
             let Eviction { host, container } = eviction;
             warn!(%host, %container, "no placement has it any more, and it is still there: it is shown again");
-        } else {
+        } else if !is_shown {
             compare.push(Compare::absent(keys.published(eviction).into_bytes()));
         }
         let outcome = client.txn(Txn { compare, success: vec![Op::Delete(key)], failure: Vec::new() }).await;
