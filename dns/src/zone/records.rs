@@ -247,14 +247,17 @@ impl<'z> Making<'z> {
     }
 
     /// Those of a service's running containers that are well, or stand in for them.
-    fn may_be_asked(&self, service: &Service, running: Vec<&'z Arc<Container>>) -> Vec<&'z Arc<Container>> {
+    fn may_be_asked(&self, service: &Service, mut running: Vec<&'z Arc<Container>>) -> Vec<&'z Arc<Container>> {
         let zone = self.zone;
-        let healthy = zone.snapshot.well(service, &running, zone.settings.panic_threshold);
-        match (healthy.is_empty(), zone.settings.when_none_healthy) {
-            (false, _) => healthy,
-            (true, WhenNoneHealthy::All) => running,
-            (true, WhenNoneHealthy::None) => Vec::new(),
-            (true, WhenNoneHealthy::Last) => {
+        let is_well = zone.snapshot.is_well(service, &running, zone.settings.panic_threshold);
+        if running.iter().any(|container| is_well(container)) {
+            running.retain(|container| is_well(container));
+            return running;
+        }
+        match zone.settings.when_none_healthy {
+            WhenNoneHealthy::All => running,
+            WhenNoneHealthy::None => Vec::new(),
+            WhenNoneHealthy::Last => {
                 let has_address = |container: &&Arc<Container>| !addresses(zone, container).is_empty();
                 running.into_iter().rev().find(has_address).into_iter().collect()
             }

@@ -8,25 +8,21 @@ use crate::snapshot::Snapshot;
 use crate::value::{Map, Value};
 
 impl Snapshot {
-    /// Those of a service's running containers that are well, in their order; all of them when so few are that health is not
-    /// believed ([`crate::panic`]). May be empty: what then happens is the caller's to say.
+    /// Says which of a service's running containers are well; all of them when so few are that health is not believed
+    /// ([`crate::panic`]). It may be none: what then happens is the caller's to say.
     ///
     /// `panic_threshold` is per cent, 0 is never.
-    pub fn well<'c>(
+    pub fn is_well(
         &self,
         service: &Service,
-        running: &[&'c Arc<Container>],
+        running: &[&Arc<Container>],
         panic_threshold: u8,
-    ) -> Vec<&'c Arc<Container>> {
+    ) -> impl Fn(&Container) -> bool + use<> {
         let share = running.iter().fold(Share::default(), |sum, one| sum.plus(Share::of(one.health_state())));
-        if self.is_panic || share.is_service_panic(panic_threshold) {
-            return running.to_vec();
-        }
+        let is_panic = self.is_panic || share.is_service_panic(panic_threshold);
         let unchecked = |container: &&Arc<Container>| container.health_state().is_none();
         let checked = running.iter().any(unchecked) && is_checked(service.fields());
-        let mut well = Vec::with_capacity(running.len());
-        well.extend(running.iter().copied().filter(|container| is_healthy(container, checked)));
-        well
+        move |container| is_panic || is_healthy(container, checked)
     }
 }
 

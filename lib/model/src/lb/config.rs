@@ -13,7 +13,7 @@ const CONFIG_BYTES_MAX: usize = 256 << 10;
 /// Longest name of a certificate, in bytes: it is the name of a folder.
 const CERTIFICATE_BYTES_MAX: usize = 128;
 
-/// The fields of a rule.
+/// The fields of a rule, in order.
 const RULE_FIELDS: [&str; 13] = [
     "backend_name",
     "container",
@@ -30,7 +30,7 @@ const RULE_FIELDS: [&str; 13] = [
     "weight",
 ];
 
-/// The other fields.
+/// The other fields, in order.
 const FIELDS: [&str; 5] = ["certs", "config", "default_cert", "port_rules", "stickiness_policy"];
 
 /// What an `lb_config` says.
@@ -126,7 +126,7 @@ impl LbConfig {
 }
 
 fn unknown(fields: &Map, known: &[&str], at: impl Fn() -> String, defects: &mut Vec<Defect>) {
-    for (key, _) in fields.iter().filter(|(key, _)| !known.contains(&&**key)) {
+    for (key, _) in fields.iter().filter(|(key, _)| known.binary_search(&&**key).is_err()) {
         let shown = crate::printable::printable(key, 60);
         defects.push(Defect::ignored(format!("{}/{shown}", at()), "there is no such field"));
     }

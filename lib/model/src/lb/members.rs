@@ -24,6 +24,9 @@ const DRAIN_FIELD: &str = "drain_timeout_ms";
 /// Longest time to drain: no engine waits longer than this for a container to end.
 const DRAIN_MAX: Duration = Duration::from_hours(1);
 
+/// Kind of a service that leads to others.
+const ALIAS: &str = "dnsService";
+
 /// Where more than one of so many of all containers are looked up, a table by hash is made first: that costs about as much as these lookups in
 /// the snapshot's, which is in order, and each costs a fourth.
 const HASHED_FROM: usize = 10;
@@ -93,11 +96,13 @@ pub(super) struct Finder<'s> {
     here: OnceCell<HashSet<IpAddr>>,
     /// The containers by uuid, where many are looked up.
     by_uuid: Option<HashMap<&'s str, &'s Arc<Container>>>,
+    /// Those of one service that run; empty between two of them.
+    running: Vec<&'s Arc<Container>>,
 }
 
 impl<'s> Finder<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
-        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None }
+        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None, running: Vec::new() }
     }
 
     /// What follows looks up what these rules lead to.
@@ -112,11 +117,17 @@ impl<'s> Finder<'s> {
     }
 
     /// Adds what a rule leads to.
-    pub(super) fn find(&self, planned: &Planned, members: &mut Vec<Member>, left_out: &mut Vec<LeftOut>) {
+    pub(super) fn find(&mut self, planned: &Planned, members: &mut Vec<Member>, left_out: &mut Vec<LeftOut>) {
         let Some(port) = planned.rule.target_port else { return };
         let weight = planned.rule.weight;
         if let Some(container) = &planned.container {
-            self.add(&[container], port, weight, members, left_out);
+            self.add(container, port, weight, members, left_out);
+        }
+        // Most rules lead to one service, which is none of others.
+        if let [service] = &planned.targets[..]
+            && service.kind() != ALIAS
+        {
+            return self.add_service(service, port, weight, members, left_out);
         }
         let mut seen: HashSet<&Text> = HashSet::new();
         let mut open: Vec<&Arc<Service>> = planned.targets.iter().rev().collect();
@@ -125,47 +136,67 @@ impl<'s> Finder<'s> {
             if !seen.insert(service.id()) {
                 continue;
             }
-            match service.kind() {
-                _ if matches!(
-                    service.fields().text("state").map_or("", |state| state),
-                    "inactive" | "deactivating" | "removed" | "removing"
-                ) => {}
-                "externalService" => external(service, port, weight, members),
-                "dnsService" => open.extend(service.links().iter().filter_map(|(link, _)| find(self.snapshot, link))),
-                _ => self.add_members(service, port, weight, members, left_out),
+            if service.kind() == ALIAS && !is_inactive(service) {
+                open.extend(service.links().iter().filter_map(|(link, _)| find(self.snapshot, link)));
+            } else {
+                self.add_service(service, port, weight, members, left_out);
             }
         }
     }
 
-    fn add_members(
-        &self,
+    /// Adds what a service that is no alias leads to.
+    fn add_service(
+        &mut self,
         service: &Service,
         port: u16,
         weight: u16,
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
-        let (mut running, mut others) = (Vec::with_capacity(service.members().len()), Vec::new());
+        match service.kind() {
+            _ if is_inactive(service) => {}
+            "externalService" => external(service, port, weight, members),
+            _ => self.add_members(service, port, weight, members, left_out),
+        }
+    }
+
+    fn add_members(
+        &mut self,
+        service: &Service,
+        port: u16,
+        weight: u16,
+        members: &mut Vec<Member>,
+        left_out: &mut Vec<LeftOut>,
+    ) {
+        let (mut running, mut others) = (std::mem::take(&mut self.running), Vec::new());
+        running.clear();
         for container in service.members().iter().filter_map(|uuid| self.container(uuid)) {
             if container.runs() { &mut running } else { &mut others }.push(container);
         }
-        let well = self.snapshot.well(service, &running, self.view.panic_threshold);
-        for container in without(&running, &well).chain(others) {
+        let is_well = self.snapshot.is_well(service, &running, self.view.panic_threshold);
+        let ill = running.iter().filter(|container| !is_well(container));
+        for container in ill.chain(&others) {
             let reason = unhealthy(container).unwrap_or("it does not run");
             let place = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
             let draining = place.map(|place| Draining { place, limit: drain_limit(service) });
             left_out.push(LeftOut { name: name(container), reason: reason.into(), draining });
         }
-        if self.locality == Locality::Any {
-            return self.add(&well, port, weight, members, left_out);
+        let well = || running.iter().filter(|container| is_well(container));
+        let is_local_alone = match self.locality {
+            Locality::Any => false,
+            Locality::Only => true,
+            Locality::Prefer => well().any(|container| self.is_local(container)),
+        };
+        members.reserve(running.len());
+        for container in well() {
+            if is_local_alone && !self.is_local(container) {
+                let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
+                left_out.push(LeftOut { name: name(container), reason, draining: None });
+            } else {
+                self.add(container, port, weight, members, left_out);
+            }
         }
-        let local: Vec<_> = well.iter().copied().filter(|container| self.is_local(container)).collect();
-        let used = if local.is_empty() && self.locality == Locality::Prefer { &well } else { &local };
-        for container in without(&well, used) {
-            let reason = "it is not on the balancer's host (io.rancher.lb_service.target)".into();
-            left_out.push(LeftOut { name: name(container), reason, draining: None });
-        }
-        self.add(used, port, weight, members, left_out);
+        self.running = running;
     }
 
     fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {
@@ -177,20 +208,17 @@ impl<'s> Finder<'s> {
 
     fn add(
         &self,
-        containers: &[&Arc<Container>],
+        container: &Container,
         port: u16,
         weight: u16,
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
-        members.reserve(containers.len());
-        for container in containers {
-            match self.place(container, port) {
-                Ok(place) => members.push(Member { place, weight, name: name(container) }),
-                Err(why) => {
-                    let reason = why.map_or("it has no address", Unreachable::reason).into();
-                    left_out.push(LeftOut { name: name(container), reason, draining: None });
-                }
+        match self.place(container, port) {
+            Ok(place) => members.push(Member { place, weight, name: name(container) }),
+            Err(why) => {
+                let reason = why.map_or("it has no address", Unreachable::reason).into();
+                left_out.push(LeftOut { name: name(container), reason, draining: None });
             }
         }
     }
@@ -216,13 +244,10 @@ impl<'s> Finder<'s> {
     }
 }
 
-/// All but some of them, which have the same order.
-fn without<'a, 'c>(
-    all: &'a [&'c Arc<Container>],
-    some: &'a [&Arc<Container>],
-) -> impl Iterator<Item = &'c Arc<Container>> + use<'a, 'c> {
-    let mut some = some.iter().peekable();
-    all.iter().copied().filter(move |one| some.next_if(|other| Arc::ptr_eq(one, other)).is_none())
+/// Whether it leads nowhere for now.
+fn is_inactive(service: &Service) -> bool {
+    let state = service.fields().text("state").map_or("", |state| state);
+    matches!(state, "inactive" | "deactivating" | "removed" | "removing")
 }
 
 /// How long those who are led to a member of this service may go on once that is stopping; `None` if it does not say so.

@@ -1,9 +1,10 @@
 //! The plan of a balancer: its ports, for each the rules in their order, and what each leads to.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 
 use super::config::LbConfig;
 use super::members::{Finder, LeftOut, Locality, Member};
@@ -133,8 +134,11 @@ impl LbPlan {
         let mut finder = Finder::new(snapshot, view, locality);
         let services = named(snapshot, &config);
         let mut planned: Vec<Planned> = Vec::with_capacity(config.rules.len());
+        let prefix = format!("{at}/lb_config/port_rules/");
         for (number, rule) in config.rules {
-            let at = format!("{at}/lb_config/port_rules/{number}");
+            // Its capacity is not known to `format!`.
+            let mut at = String::with_capacity(prefix.len() + 5);
+            let _ = write!(at, "{prefix}{number}");
             let (mut targets, mut container) = (Vec::new(), None);
             match &rule.target {
                 Some(Target::Selector(selector)) => {
@@ -168,14 +172,14 @@ impl LbPlan {
             ..Self::default()
         };
         finder.prepare(&planned);
-        plan.arrange(planned, original, &finder, &mut defects);
+        plan.arrange(planned, original, &mut finder, &mut defects);
         defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
         defects.dedup();
         plan.defects = defects;
         plan
     }
 
-    fn arrange(&mut self, planned: Vec<Planned>, original: bool, finder: &Finder<'_>, defects: &mut Vec<Defect>) {
+    fn arrange(&mut self, planned: Vec<Planned>, original: bool, finder: &mut Finder<'_>, defects: &mut Vec<Defect>) {
         let mut ports: BTreeMap<u16, (Protocol, Vec<(usize, Planned)>)> = BTreeMap::new();
         for (position, mut planned) in planned.into_iter().enumerate() {
             let rule = &mut planned.rule;
@@ -203,15 +207,15 @@ impl LbPlan {
             }
             port.1.push((position, planned));
         }
-        let mut names: HashMap<Text, usize> =
-            HashMap::with_capacity(ports.values().map(|(_, rules)| rules.len()).sum());
+        // No rule gives the name of a backend without one.
+        let mut names: HashSet<Text> = HashSet::new();
         for (number, (protocol, mut rules)) in ports {
             rules.sort_by_cached_key(|(position, planned)| {
                 key(&planned.rule, planned.tier, planned.foreign, original, *position)
             });
             let mut routes: Vec<Route> = Vec::with_capacity(rules.len());
             let mut known: HashMap<(HostPattern, Text), (usize, Tier)> = HashMap::with_capacity(rules.len());
-            for (_, planned) in rules {
+            for (_, mut planned) in rules {
                 let place = (planned.rule.host.clone(), planned.rule.path.clone());
                 if let Some((backend, tier)) = known.get(&place).copied() {
                     let same = tier == planned.tier || !matches!(planned.tier, Tier::Labels(_));
@@ -225,16 +229,15 @@ impl LbPlan {
                     continue;
                 }
                 let index = self.backends.len();
-                let mut name: Text = format!("b{}", index + 1).into();
-                if let Some(wanted) = &planned.rule.backend_name {
-                    if names.contains_key(wanted) {
+                let name = planned.rule.backend_name.take().filter(|wanted| {
+                    let is_free = names.insert(wanted.clone());
+                    if !is_free {
                         let problem = format!("backend_name: {wanted} is the name of another rule's backend");
                         defects.push(Defect::ignored(&*planned.at, problem));
-                    } else {
-                        name = wanted.clone();
                     }
-                }
-                names.insert(name.clone(), index);
+                    is_free
+                });
+                let name = name.unwrap_or_else(|| format!("b{}", index + 1).into());
                 let mut backend = Backend { name, protocol, members: Vec::new(), left_out: Vec::new() };
                 finder.find(&planned, &mut backend.members, &mut backend.left_out);
                 known.insert(place, (index, planned.tier));

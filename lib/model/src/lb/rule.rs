@@ -192,7 +192,8 @@ impl PortRule {
     ///
     /// Says which field is wrong and how.
     pub fn read(fields: &Map) -> Result<Self, String> {
-        let port = number(fields, "source_port", 1, i64::from(u16::MAX))?.ok_or("source_port is missing")?;
+        let port = number(fields.get("source_port"), "source_port", 1, i64::from(u16::MAX))?;
+        let port = port.ok_or("source_port is missing")?;
         let mut rule = Self::read_of_target(fields)?;
         rule.source_port = u16::try_from(port).unwrap_or_default();
         if rule.source_port == RESERVED_PORT {
@@ -210,7 +211,20 @@ impl PortRule {
     ///
     /// Says which field is wrong and how.
     pub fn read_of_target(fields: &Map) -> Result<Self, String> {
-        let protocol = match &*text(fields, "protocol")?.to_ascii_lowercase() {
+        let [backend_name, container, hostname, path, priority, protocol, selector, service, target_port, weight] =
+            fields.pick([
+                "backend_name",
+                "container",
+                "hostname",
+                "path",
+                "priority",
+                "protocol",
+                "selector",
+                "service",
+                "target_port",
+                "weight",
+            ]);
+        let protocol = match &*text(protocol, "protocol")?.to_ascii_lowercase() {
             "" | "http" => Protocol::Http,
             "https" => Protocol::Https,
             "tcp" => Protocol::Tcp,
@@ -221,24 +235,25 @@ impl PortRule {
                 return Err(format!("protocol: {shown:?}, expected http, https, tcp, tls or sni"));
             }
         };
-        let host = HostPattern::parse(text(fields, "hostname")?).map_err(|wrong| format!("hostname: {wrong}"))?;
-        let path = path(text(fields, "path")?)?;
-        let small = |key, least, most: i64| {
-            number(fields, key, least, most).map(|number| number.and_then(|number| u32::try_from(number).ok()))
+        let host = HostPattern::parse(text(hostname, "hostname")?).map_err(|wrong| format!("hostname: {wrong}"))?;
+        let path = path_of(text(path, "path")?)?;
+        let small = |value, key, least, most: i64| {
+            number(value, key, least, most).map(|number| number.and_then(|number| u32::try_from(number).ok()))
         };
-        let target_port = small("target_port", 0, i64::from(u16::MAX))?;
-        let priority = small("priority", 0, i64::from(u32::MAX))?;
-        let weight = small("weight", 0, WEIGHT_MAX)?;
-        let name = text(fields, "backend_name")?;
+        let target_port = small(target_port, "target_port", 0, i64::from(u16::MAX))?;
+        let priority = small(priority, "priority", 0, i64::from(u32::MAX))?;
+        let weight = small(weight, "weight", 0, WEIGHT_MAX)?;
+        let name = text(backend_name, "backend_name")?;
+        let target = target(text(service, "service")?, text(container, "container")?, text(selector, "selector")?)?;
         Ok(Self {
             source_port: 0,
             protocol,
             host,
             path,
-            target: target(fields)?,
+            target,
             target_port: target_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
             priority: priority.filter(|priority| *priority != 0),
-            backend_name: if name.is_empty() { None } else { Some(backend_name(name)?) },
+            backend_name: if name.is_empty() { None } else { Some(name_of_backend(name)?) },
             weight: weight.and_then(|weight| u16::try_from(weight).ok()).unwrap_or(1),
         })
     }
@@ -279,7 +294,7 @@ impl Stickiness {
     ///
     /// Says which field is wrong and how.
     pub fn read(fields: &Map) -> Result<Option<Self>, String> {
-        let mode = match text(fields, "mode")? {
+        let mode = match text(fields.get("mode"), "mode")? {
             "" => return Ok(None),
             "insert" => StickyMode::Insert,
             "rewrite" => StickyMode::Rewrite,
@@ -287,7 +302,7 @@ impl Stickiness {
             _ => return Err("mode: expected insert, rewrite or prefix".into()),
         };
         let token = |key: &str, fallback: &str| {
-            let found = text(fields, key)?;
+            let found = text(fields.get(key), key)?;
             let found = if found.is_empty() { fallback } else { found };
             let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
             if found.len() > NAME_BYTES_MAX || !found.bytes().all(is_token) {
@@ -308,8 +323,8 @@ impl Stickiness {
 }
 
 /// The text of a field; empty when it is absent or null.
-fn text<'f>(fields: &'f Map, key: &str) -> Result<&'f str, String> {
-    match fields.get(key) {
+fn text<'f>(value: Option<&'f Value>, key: &str) -> Result<&'f str, String> {
+    match value {
         None | Some(Value::Null) => Ok(""),
         Some(Value::Text(text)) => Ok(text),
         Some(other) => Err(format!("{key}: expected text, found {}", other.kind())),
@@ -317,8 +332,8 @@ fn text<'f>(fields: &'f Map, key: &str) -> Result<&'f str, String> {
 }
 
 /// The number of a field, also when it is written as text; `None` when it is absent, null or empty.
-fn number(fields: &Map, key: &str, least: i64, most: i64) -> Result<Option<i64>, String> {
-    let number = match fields.get(key) {
+fn number(value: Option<&Value>, key: &str, least: i64, most: i64) -> Result<Option<i64>, String> {
+    let number = match value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Text(text)) if text.trim().is_empty() => return Ok(None),
         Some(Value::Text(text)) => text.trim().parse().ok(),
@@ -328,7 +343,7 @@ fn number(fields: &Map, key: &str, least: i64, most: i64) -> Result<Option<i64>,
     number.map(Some).ok_or_else(|| format!("{key}: expected a number from {least} to {most}"))
 }
 
-fn path(text: &str) -> Result<Text, String> {
+fn path_of(text: &str) -> Result<Text, String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b'#' | b'?' | b'`');
     if text.is_empty() || text == "/" {
         return Ok("".into());
@@ -348,7 +363,7 @@ pub(super) fn lowercase(text: &str) -> Cow<'_, str> {
     if is_lowercase { text.into() } else { text.to_lowercase().into() }
 }
 
-fn backend_name(text: &str) -> Result<Text, String> {
+fn name_of_backend(text: &str) -> Result<Text, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
     // `b12` is what backends without a name are called, `berth…` what else is in a configuration.
     let is_ours = text.starts_with("berth")
@@ -364,18 +379,19 @@ fn backend_name(text: &str) -> Result<Text, String> {
     Ok(text.into())
 }
 
-fn target(fields: &Map) -> Result<Option<Target>, String> {
-    let [service, container, selector] =
-        [text(fields, "service")?, text(fields, "container")?, text(fields, "selector")?];
+fn target(service: &str, container: &str, selector: &str) -> Result<Option<Target>, String> {
     if !service.is_empty() {
-        let parts: Vec<_> = service.split('/').map(str::trim).collect();
-        let environment = match parts[..] {
-            [_, _] => None,
+        let mut parts = service.split('/').map(str::trim);
+        let (environment, stack, name) = match [(); 5].map(|()| parts.next()) {
+            [Some(stack), Some(name), None, ..] => (None, stack, name),
             // A region is where its environment is.
-            [environment, _, _] | [_, environment, _, _] => Some(lowercase(environment).into()),
+            [Some(environment), Some(stack), Some(name), None, _]
+            | [Some(_), Some(environment), Some(stack), Some(name), None] => {
+                (Some(lowercase(environment).into()), stack, name)
+            }
             _ => return Err("service: expected stack/service, env/stack/service or region/env/stack/service".into()),
         };
-        let path = lowercase(&parts[parts.len() - 2..].join("/")).into();
+        let path = lowercase(&[stack, "/", name].concat()).into();
         return Ok(Some(Target::Service { environment, path }));
     }
     if !container.is_empty() {
