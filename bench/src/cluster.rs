@@ -12,13 +12,18 @@ use serde_json::{Value, json};
 
 use crate::{Failure, names};
 
-/// As many hosts as the containers of a cluster are spread over.
+/// As many hosts as the containers of most clusters are spread over.
 const HOSTS: usize = 50;
+
+/// Hosts of a cluster of many.
+const MANY_HOSTS: usize = 5000;
 
 /// A cluster of services that are all alike, in the stack `shop`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cluster {
     pub(crate) containers: usize,
+    /// Hosts, over which they are spread.
+    pub(crate) hosts: usize,
     /// Containers of each service.
     pub(crate) scale: usize,
     /// The address of a container by its number.
@@ -30,13 +35,18 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// One service a name, for DNS.
     pub(crate) fn of_names(containers: usize) -> Self {
-        Self { containers, scale: 1, address: names::address, links: false }
+        Self { containers, hosts: HOSTS, scale: 1, address: names::address, links: false }
     }
 
     /// Ten containers a service, and the first of all is who asks from 127.0.0.1.
     pub(crate) fn of_services(containers: usize) -> Self {
         let address = |number| if number == 0 { Ipv4Addr::LOCALHOST } else { names::address(number) };
-        Self { containers, scale: 10, address, links: false }
+        Self { containers, hosts: HOSTS, scale: 10, address, links: false }
+    }
+
+    /// 5,000 hosts with 20 containers each, and 3,125 services.
+    pub(crate) fn of_hosts() -> Self {
+        Self { containers: 20 * MANY_HOSTS, hosts: MANY_HOSTS, scale: 32, address: names::address, links: false }
     }
 
     /// The name of a container.
@@ -51,7 +61,7 @@ impl Cluster {
     /// Berth's own document, as JSON.
     pub(crate) fn document(&self) -> String {
         let mut text = String::from(r#"{"berth":1,"environment":{"name":"bench"},"hosts":["#);
-        list(&mut text, HOSTS, |host| json!({ "name": format!("host-{host}"), "agent_ip": host_address(host) }));
+        list(&mut text, self.hosts, |host| json!({ "name": format!("host-{host}"), "agent_ip": host_address(host) }));
         text.push_str(r#"],"services":["#);
         list(
             &mut text,
@@ -63,7 +73,7 @@ impl Cluster {
             let mut container = json!({
                 "name": self.container(number),
                 "service": format!("shop/{}", names::label(number / self.scale)),
-                "host": format!("host-{}", number % HOSTS),
+                "host": format!("host-{}", number % self.hosts),
                 "primary_ip": (self.address)(number),
                 "health_state": "healthy",
                 "labels": { "tier": "backend", "turn": "0" },
@@ -86,7 +96,7 @@ impl Cluster {
             "metadata_kind": "stack", "name": "shop", "uuid": uuid(1, 0), "environment_name": "bench",
             "environment_uuid": uuid(0, 0), "system": false,
         });
-        let hosts = (0..HOSTS).map(host);
+        let hosts = (0..self.hosts).map(host);
         let services = (0..self.services()).map(service);
         let containers = (0..self.containers).map(|number| self.container_object(number));
         let members = (0..self.containers).map(|number| {
@@ -137,10 +147,10 @@ impl Cluster {
             json!({ "name": "shop", "uuid": uuid(1, 0), "environment_name": "bench", "services": services })
         );
         text.push_str(r#"],"hosts":["#);
-        list(&mut text, HOSTS, host);
+        list(&mut text, self.hosts, host);
         text.push_str("]}");
         for number in 0..self.containers {
-            let own = json!({ "container": self.member_object(number), "host": host(number % HOSTS) });
+            let own = json!({ "container": self.member_object(number), "host": host(number % self.hosts) });
             let _ = write!(text, ",\"{}\":{{\"self\":{own}}}", (self.address)(number));
         }
         text.push_str("}}\n");
@@ -158,13 +168,13 @@ impl Cluster {
                 "io.rancher.stack.name": "shop", "io.rancher.stack_service.name": format!("shop/{service}"),
                 "io.rancher.container.name": self.container(number), "tier": "backend", "turn": "0",
             },
-            "create_index": number, "host_uuid": uuid(2, number % HOSTS), "hostname": null, "health_state": "healthy",
+            "create_index": number, "host_uuid": uuid(2, number % self.hosts), "hostname": null, "health_state": "healthy",
             "start_count": 1, "service_index": (number % self.scale + 1).to_string(), "state": "running",
             "external_id": format!("{number:064x}"), "primary_mac_address": "02:42:7f:2a:01:0b",
             "memory_reservation": null, "milli_cpu_reservation": null, "network_uuid": null,
             "network_from_container_uuid": null, "system": false, "dns": ["169.254.169.250"],
             "dns_search": [format!("{service}.shop.rancher.internal"), "shop.rancher.internal", "rancher.internal"],
-            "health_check_hosts": [], "environment_uuid": uuid(0, 0), "host_ip": host_address(number % HOSTS),
+            "health_check_hosts": [], "environment_uuid": uuid(0, 0), "host_ip": host_address(number % self.hosts),
             "health_check": null,
         })
     }
@@ -200,7 +210,8 @@ fn service(number: usize) -> Value {
 }
 
 fn host_address(number: usize) -> String {
-    format!("192.0.2.{}", number + 1)
+    let first = u32::from(Ipv4Addr::new(192, 0, 2, 1));
+    Ipv4Addr::from(first + u32::try_from(number).unwrap_or_default()).to_string()
 }
 
 /// A uuid that tells what it is of, for who looks at what is sent.

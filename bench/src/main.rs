@@ -67,6 +67,8 @@ enum Scenario {
     Placements,
     /// 500 stacks on 5,000 hosts: what a plan costs, and what keeping them costs while nothing happens
     Stacks,
+    /// The page of 5,000 hosts: what it costs a browser, and what its viewers cost the agent
+    Ui,
     /// Whether memory of DNS grows over ten million queries of many kinds
     Soak,
     /// A peer of our own making, started by the others
@@ -160,6 +162,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Network => "network",
         Scenario::Placements => "placements",
         Scenario::Stacks => "stacks",
+        Scenario::Ui => "ui",
         Scenario::Soak => "soak",
     };
     let options = &cli.options;
@@ -182,6 +185,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Scenario::Network => scenario::network::run(&mut scene),
         Scenario::Placements => scenario::placements::run(&mut scene)?,
         Scenario::Stacks => scenario::stacks::run(&mut scene)?,
+        Scenario::Ui => scenario::ui::run(&mut scene)?,
         Scenario::Soak => scenario::soak::run(&mut scene)?,
         Scenario::Peer(_) => {}
     }

@@ -12,6 +12,7 @@ pub(crate) mod network;
 pub(crate) mod placements;
 pub(crate) mod soak;
 pub(crate) mod stacks;
+pub(crate) mod ui;
 
 use crate::machine::Machine;
 use crate::report::{Row, Section};

@@ -1,4 +1,6 @@
-// Looks at the page of an agent with Debian's Chromium: node look.mjs ADDRESS MODULES PROFILE [FOLDER FOR IMAGES]
+// Looks at the page of an agent with Debian's Chromium: node look.mjs ADDRESS MODULES PROFILE [FOLDER FOR IMAGES [WHAT THEY ARE OF]]
+//
+// With the last argument, which ends the names of the images, only these are made.
 //
 // Prints one line for each thing that was seen; the exit code is 1 at the first that is wrong. Started by tests/tests/ui.rs.
 
@@ -7,7 +9,7 @@ import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
-const [address, modules, profile, images] = process.argv.slice(2);
+const [address, modules, profile, images, subject] = process.argv.slice(2);
 const require = createRequire(resolve(modules, 'look.cjs'));
 const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
@@ -29,6 +31,28 @@ const watch = (page) => {
   page.on('pageerror', (error) => complaints.push(String(error)));
   page.on('dialog', (dialog) => { complaints.push('dialog ' + dialog.message()); dialog.dismiss(); });
 };
+
+// Pictures for people.
+const pictures = async (page, end) => {
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    for (const [name, path] of Object.entries(VIEWS)) {
+      await page.goto(address + path);
+      await page.waitForFunction(() => document.getElementById('live').textContent === 'live');
+      await page.screenshot({ path: join(images, `${name}${end}-${colorScheme}.png`) });
+    }
+  }
+  say('pictures');
+};
+if (subject) {
+  const live = await open('pictures');
+  watch(live.pages()[0]);
+  await pictures(live.pages()[0], `-${subject}`);
+  assert.deepEqual(complaints, []);
+  await live.close();
+  say('done');
+  process.exit();
+}
 
 // 1. Every view without script, then the same with it: the text of the tables is the same.
 const plain = await open('plain', { javaScriptEnabled: false });
@@ -87,21 +111,9 @@ assert.equal(await page.locator('h1').textContent(), name);
 await page.keyboard.press('?');
 assert.ok(await page.evaluate(() => document.getElementById('help').open));
 say('keyboard: sections, search, tables, help');
+if (images) await pictures(page, '');
 
-// 4. Pictures for people.
-if (images) {
-  for (const colorScheme of ['light', 'dark']) {
-    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
-    for (const [name, path] of Object.entries(VIEWS)) {
-      await page.goto(address + path);
-      await page.waitForFunction(() => document.getElementById('live').textContent === 'live');
-      await page.screenshot({ path: join(images, `${name}-${colorScheme}.png`) });
-    }
-  }
-  say('pictures');
-}
-
-// 5. A change is seen without a reload: the test that started this writes it when it reads this line, and ends with "done".
+// 4. A change is seen without a reload: the test that started this writes it when it reads this line, and ends with "done".
 await page.goto(address + 'services');
 await page.evaluate(() => { globalThis.same = true; });
 await page.waitForFunction(() => document.getElementById('live').textContent === 'live');

@@ -1,5 +1,6 @@
 //! The page of a running agent, as a browser shows it; and what it answers to other programs.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -17,6 +18,11 @@ const MORE: &str = "
   labels: { io.berth.metrics.port: \"9100\", db_password: hunter2 }
 ";
 
+/// How much of each there is in a large cluster.
+const HOSTS: usize = 5000;
+const SERVICES: usize = 3000;
+const CONTAINERS: usize = 100_000;
+
 /// What the balancer of the cluster does.
 const RULES: &str = "  kind: loadBalancerService
   lb_config: { port_rules: [{ source_port: 8080, hostname: shop.example.org, service: shop/web, target_port: 80 }] }
@@ -33,6 +39,53 @@ fn cluster() -> (ClusterFolder, String) {
     let text = shop_text().replacen("  kind: loadBalancerService\n", RULES, 1);
     let text = format!("{}{MORE}", text.trim_end_matches("...\n"));
     (ClusterFolder::new(&text), text)
+}
+
+/// 5,000 hosts in three zones with 100,000 containers of 3,000 services, of which a few are not as they should be.
+fn large() -> String {
+    let mut text = "berth: 1\nenvironment: { name: large }\nhosts:\n".to_owned();
+    for host in 0..HOSTS {
+        let (zone, system) = (["a", "b", "c"][host % 3], host % 5);
+        let builds = ["17763", "20348", "26100", "20348"];
+        let labels = builds.get(system).map_or_else(
+            || "io.rancher.host.os: linux".to_owned(),
+            |build| format!("io.rancher.host.os: windows, io.rancher.host.windows_build: \"{build}\""),
+        );
+        let state = if host % 997 == 5 { ", state: inactive" } else { "" };
+        let address = format!("10.200.{}.{}", host / 250, host % 250 + 1);
+        let _ = writeln!(
+            text,
+            "- {{ name: host-{host:04}, agent_ip: {address}, milli_cpu: 16000, memory: 64GiB, local_storage_mb: 409600{state}, \
+             labels: {{ {labels}, zone: {zone} }} }}"
+        );
+    }
+    text.push_str("networks:\n- { name: transparent, is_default: true, host_ports: true }\nservices:\n");
+    let service = |number: usize| match number {
+        0 => "shop/web".to_owned(),
+        _ => format!("team-{:02}/service-{number:04}", number % 60),
+    };
+    for number in 0..SERVICES {
+        let path = service(number);
+        let (stack, name) = path.split_once('/').expect("it has a stack");
+        let _ = writeln!(text, "- {{ name: {name}, stack: {stack}, ports: [\"8080:80/tcp\"] }}");
+    }
+    text.push_str("containers:\n");
+    for number in 0..CONTAINERS {
+        let (path, copy) = (service(number % SERVICES), number / SERVICES + 1);
+        let name = path.replace('/', "-");
+        // More at the beginning of each thousand hosts, as where new ones were added later.
+        let (host, many) = (number * 7 % HOSTS, number * 7 % HOSTS % 1000 / 100);
+        let memory = 512 + 256 * (10 - many) % 2300;
+        let health = if number % 9973 == 1 { "unhealthy" } else { "healthy" };
+        let address = format!("10.{}.{}.{}", number / 62_500 + 1, number / 250 % 250, number % 250 + 1);
+        let _ = writeln!(
+            text,
+            "- {{ name: {name}-{copy}, service: {path}, host: host-{host:04}, primary_ip: {address}, health_state: {health}, \
+             memory_reservation: {memory}MiB, milli_cpu_reservation: {} }}",
+            200 + 50 * (host % 7)
+        );
+    }
+    text + "...\n"
 }
 
 fn agent(file: &Path) -> Service {
@@ -179,14 +232,25 @@ fn a_browser_shows_every_view_and_each_change() {
         skip("the page in a browser (Debian's chromium, and npm's playwright-core and axe-core below target/browser)");
         return;
     }
+    let profile = tempfile::tempdir().unwrap();
+    let images = repository().join("docs/images");
+    let browser = |agent: &mut Service| {
+        let address = format!("http://{}/ui/", agent.address_of("ui"));
+        let mut browser = Command::new("node");
+        browser.arg(repository().join("tests/browser/look.mjs")).arg(address).arg(&modules).arg(profile.path());
+        browser
+    };
+    if tests::update() {
+        let folder = ClusterFolder::new(large());
+        let mut agent = agent(&folder.file());
+        let ended = browser(&mut agent).arg(&images).arg("large").status().unwrap();
+        assert!(ended.success(), "pictures of a large cluster");
+    }
     let (folder, text) = cluster();
     let mut agent = agent(&folder.file());
-    let address = format!("http://{}/ui/", agent.address_of("ui"));
-    let profile = tempfile::tempdir().unwrap();
-    let mut browser = Command::new("node");
-    browser.arg(repository().join("tests/browser/look.mjs")).arg(address).arg(&modules).arg(profile.path());
+    let mut browser = browser(&mut agent);
     if tests::update() {
-        browser.arg(repository().join("docs/images"));
+        browser.arg(images);
     }
     let mut browser = browser.stdout(Stdio::piped()).spawn().unwrap();
     let mut last = String::new();

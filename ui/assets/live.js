@@ -63,14 +63,14 @@ function put(/** @type {HTMLElement} */ cell, /** @type {any[]} */ piece) {
   signs.set(cell, sign);
   // What the server wrote itself is compared by its text, so that nothing flashes when the stream begins.
   if (known === sign) return false;
-  const before = cell.textContent;
+  const tone = cell.classList[0], plain = !tone || tone === 'number';
+  if (known === undefined && cell.textContent === (piece[2] || '') + piece[0] + (piece[5] || '') && (plain ? 'plain' : tone) === piece[1]) return false;
   const focused = cell.contains(document.activeElement);
-  if (known === undefined && before === (piece[2] || '') + piece[0] + (piece[5] || '') && cell.classList.contains(piece[1])) return false;
   fill(cell, piece);
   if (focused) cell.querySelector('a')?.focus();
-  cell.classList.remove('changed');
-  void cell.offsetWidth;
+  // An animation would cost a frame sixty times a second.
   cell.classList.add('changed');
+  setTimeout(() => { if (signs.get(cell) === sign) cell.classList.remove('changed'); }, 800);
   return true;
 }
 

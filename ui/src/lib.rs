@@ -6,6 +6,7 @@
 mod answers;
 mod ask;
 mod assets;
+mod compressed;
 mod guard;
 mod hidden;
 mod html;

@@ -11,7 +11,7 @@ const VALUE_MAX: usize = 2000;
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// What is asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Query {
     /// The steps below `/ui/`.
     pub(crate) path: Vec<String>,

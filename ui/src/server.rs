@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -16,7 +15,7 @@ use model::Snapshot;
 use process::quota::Places;
 use process::{Acceptor, Failure, serve_connections};
 use source::{Readiness, Store, derive};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +24,7 @@ use tracing::debug;
 use crate::answers::{Host, Hosts};
 use crate::ask::ask;
 use crate::assets::{Asset, SCRIPT, STYLE};
+use crate::compressed::body_for;
 use crate::guard;
 use crate::hidden::Hidden;
 use crate::html::Html;
@@ -38,6 +38,9 @@ use crate::world::World;
 
 /// How old what the scheduler says of hosts may be: one answer then serves all that look.
 const HOSTS_AGE: Duration = Duration::from_secs(1);
+
+/// How old a view of the same cluster may be: it also shows what no snapshot says, such as promises.
+const VIEW_AGE: Duration = Duration::from_millis(250);
 
 /// Questions to the scheduler at once: one over thousands of hosts takes a processor for 15 ms and more.
 const QUESTIONS_MAX: usize = 2;
@@ -68,6 +71,8 @@ pub(crate) struct App {
     sources: Sources,
     hidden: Arc<Hidden>,
     hosts: tokio::sync::Mutex<Option<KnownHosts>>,
+    views: Mutex<HashMap<Query, SharedView>>,
+    pub(crate) begun: Instant,
     questions: Semaphore,
     pub(crate) viewers: Arc<Semaphore>,
     door: Option<Mutex<Door>>,
@@ -75,6 +80,14 @@ pub(crate) struct App {
     cookie: String,
     secure: &'static str,
     pub(crate) stop: CancellationToken,
+}
+
+/// A view that is made, or was a moment ago.
+#[derive(Debug)]
+struct SharedView {
+    world: Arc<World>,
+    begun: Instant,
+    page: Arc<OnceCell<Arc<Page>>>,
 }
 
 /// What the scheduler said of hosts, by uuid, and when.
@@ -106,6 +119,8 @@ impl Server {
             sources,
             hidden: Arc::new(Hidden::new(&options.ui_hide_labels)),
             hosts: tokio::sync::Mutex::default(),
+            views: Mutex::default(),
+            begun: Instant::now(),
             questions: Semaphore::new(QUESTIONS_MAX),
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
             door,
@@ -162,8 +177,8 @@ fn router(app: Arc<App>) -> Router {
         .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
         .route("/ui/v1/stream", get(stream::stream))
         .route("/ui/v1/hosts", get(host_names))
-        .route(&STYLE.path, get(async || asset(&STYLE)))
-        .route(&SCRIPT.path, get(async || asset(&SCRIPT)))
+        .route(&STYLE.path, get(async |headers| asset(&headers, &STYLE)))
+        .route(&SCRIPT.path, get(async |headers| asset(&headers, &SCRIPT)))
         .fallback(document)
         .layer(middleware::from_fn_with_state(app.clone(), admit))
         .with_state(app)
@@ -222,9 +237,10 @@ fn session_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     cookies.find_map(|cookie| cookie.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
-fn asset(asset: &'static Asset) -> Response {
+fn asset(headers: &HeaderMap, asset: &'static Asset) -> Response {
     let for_ever = "public, max-age=31536000, immutable";
-    ([(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, for_ever)], asset.content).into_response()
+    let of_it = [(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, for_ever)];
+    (of_it, body_for(headers, asset.content)).into_response()
 }
 
 async fn host_names(State(app): State<Arc<App>>, request: Request) -> Json<serde_json::Value> {
@@ -240,11 +256,12 @@ async fn document(State(app): State<Arc<App>>, request: Request) -> Response {
     };
     let query = Query::parse(path, uri.query().unwrap_or_default());
     let context = app.context().await;
-    let page = app.view(&context, &query).await;
+    let page = app.shared_view(&context, &query).await;
     let status = if page.title == "Not found" { StatusCode::NOT_FOUND } else { StatusCode::OK };
     let at = uri.path_and_query().map_or("/ui/", |at| at.as_str());
     let html = written(&context, &page, &query, at);
-    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], Body::from(html)).into_response()
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (status, kind, body_for(request.headers(), html)).into_response()
 }
 
 impl App {
@@ -267,8 +284,19 @@ impl App {
         hosts
     }
 
+    /// The view that a query asks for, made once for all who ask at about the same time.
+    pub(crate) async fn shared_view(&self, context: &Context, query: &Query) -> Arc<Page> {
+        let view = {
+            let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+            views.retain(|_, view| view.begun.elapsed() < VIEW_AGE && Arc::ptr_eq(&view.world, &context.world));
+            let made = || SharedView { world: context.world.clone(), begun: Instant::now(), page: Arc::default() };
+            views.entry(query.clone()).or_insert_with(made).page.clone()
+        };
+        view.get_or_init(async || Arc::new(self.view(context, query).await)).await.clone()
+    }
+
     /// The view that a query asks for.
-    pub(crate) async fn view(&self, context: &Context, query: &Query) -> Page {
+    async fn view(&self, context: &Context, query: &Query) -> Page {
         let path: Vec<&str> = query.path.iter().map(|step| &**step).collect();
         match &path[..] {
             [] => {

@@ -13,7 +13,8 @@ use crate::page::Shown;
 use crate::query::Query;
 use crate::server::{App, VIEWERS_MAX};
 
-/// Shortest time between two messages to one page: a person sees no more, and changes in between become one message.
+/// Usual time between two messages to one page: a person sees no more, and changes in between become one message. All pages have the same
+/// moments for them, so that what several show is made once.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// After which time without a change the view is looked at all the same: it also shows what no snapshot says, such as
@@ -40,12 +41,12 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
                 let stop = app.stop.clone();
                 stop.run_until_cancelled(async {
                     let _ = timeout(HEARTBEAT, watcher.changed()).await;
-                    sleep_until(last + PAUSE).await;
+                    sleep_until(next_moment(app.begun, last)).await;
                 })
                 .await?;
             }
             watcher.seen();
-            let page = app.view(&app.context().await, &query).await;
+            let page = app.shared_view(&app.context().await, &query).await;
             let event = match shown.next(&page) {
                 Some(pieces) => Bytes::from(format!("data: {pieces}\n\n")),
                 None => Bytes::from_static(b"data: {}\n\n"),
@@ -54,4 +55,23 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
             Some((Ok::<_, std::convert::Infallible>(event), next))
         });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
+}
+
+/// When the next message after one at `last` may be sent.
+fn next_moment(begun: Instant, last: Instant) -> Instant {
+    let past = (last + PAUSE / 2).saturating_duration_since(begun).as_millis();
+    let moments = u32::try_from(past / PAUSE.as_millis() + 1).unwrap_or(u32::MAX);
+    begun + PAUSE * moments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_pages_have_the_same_moments_and_none_two_at_once() {
+        let begun = Instant::now();
+        let after = |last: u64| (next_moment(begun, begun + Duration::from_millis(last)) - begun).as_millis();
+        assert_eq!([0, 1, 124, 125, 200, 250, 1_000_000].map(after), [250, 250, 250, 500, 500, 500, 1_000_250]);
+    }
 }

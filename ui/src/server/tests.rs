@@ -2,6 +2,8 @@
 
 use tower::ServiceExt as _;
 
+use axum::body::Body;
+
 use super::*;
 
 fn app(door: Option<Door>) -> Router {
@@ -17,6 +19,8 @@ fn app(door: Option<Door>) -> Router {
         sources,
         hidden: Arc::new(Hidden::new(&[])),
         hosts: tokio::sync::Mutex::default(),
+        views: Mutex::default(),
+        begun: Instant::now(),
         questions: Semaphore::new(QUESTIONS_MAX),
         viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
         door: door.map(Mutex::new),

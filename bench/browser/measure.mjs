@@ -1,0 +1,68 @@
+// Measures pages with Debian's Chromium: node measure.mjs MODULES PROFILE
+//
+// Reads commands from its standard input, a line each, and answers each with one line of JSON. Started by `bench ui`.
+//
+//   load URL       opens it as a person does who types the address, and says what that took
+//   text TEXT      waits until the page has this text, and says when that was (milliseconds since 1970)
+//   figures        time in scripts and in all tasks so far, the longest task since the last time, and the heap after a collection
+
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import { resolve } from 'node:path';
+
+const [modules, profile] = process.argv.slice(2);
+const { chromium } = createRequire(resolve(modules, 'measure.cjs'))('playwright-core');
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync', '--hide-scrollbars', '--enable-precise-memory-info'];
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath: '/usr/bin/chromium', headless: true, args: FLAGS, viewport: { width: 1280, height: 800 },
+});
+const page = context.pages()[0];
+// Only tasks that take longer than 50 ms are reported by a browser.
+await page.addInitScript(() => {
+  globalThis.longest = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) globalThis.longest = Math.max(globalThis.longest, entry.duration);
+  }).observe({ type: 'longtask', buffered: true });
+});
+const session = await context.newCDPSession(page);
+await session.send('Performance.enable');
+
+const commands = {
+  async load(url) {
+    await session.send('Network.clearBrowserCache');
+    await page.goto(url);
+    await page.waitForFunction(() => document.getElementById('live').textContent === 'live', null, { polling: 'raf' });
+    return page.evaluate(async () => {
+      const live = performance.now();
+      await new Promise((done) => setTimeout(done, 500));
+      // The stream goes on, so it is none of what is loaded; nor is it counted by the browser before it ends.
+      const loaded = [performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')];
+      const sum = (key) => loaded.reduce((sum, entry) => sum + entry[key], 0);
+      const longest = globalThis.longest;
+      globalThis.longest = 0;
+      return {
+        painted: performance.getEntriesByName('first-contentful-paint')[0].startTime, live, longest,
+        requests: loaded.length + 1, raw: sum('decodedBodySize'), sent: sum('encodedBodySize'),
+        rows: document.querySelectorAll('main tbody tr').length, nodes: document.querySelectorAll('*').length,
+      };
+    });
+  },
+  async text(text) {
+    const seen = await page.waitForFunction((text) => document.body.textContent.includes(text) && Date.now(), text, { polling: 'raf' });
+    return { seen: await seen.jsonValue() };
+  },
+  async figures() {
+    await session.send('HeapProfiler.collectGarbage');
+    const { metrics } = await session.send('Performance.getMetrics');
+    const of = (name) => metrics.find((metric) => metric.name === name).value;
+    const longest = await page.evaluate(() => { const longest = globalThis.longest; globalThis.longest = 0; return longest; });
+    return { script: of('ScriptDuration'), task: of('TaskDuration'), heap: of('JSHeapUsedSize'), nodes: of('Nodes'), longest };
+  },
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const [name, ...rest] = line.split(' ');
+  console.log(JSON.stringify(await commands[name](rest.join(' '))));
+}
+await context.close();
