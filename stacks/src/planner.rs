@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
         if self.waits.is_empty() && !self.stays.is_empty() {
             let units = self.stays.iter().map(|unit| &*unit.id).collect::<Vec<_>>().join(", ");
             self.waits = format!(
-                "no other host has room for one more unit, or its volume is here, so {units} stays where it is"
+                "no other host has room for one more unit, or its volume or its request keeps it here, so {units} stays where it is"
             );
         }
     }

@@ -62,6 +62,9 @@ pub(crate) struct Drain {
     operator: Operator,
 }
 
+/// How long a host is missed until it counts as gone: after an outage of etcd it needs a moment to publish itself again.
+const GONE: Duration = Duration::from_secs(10);
+
 /// What a host has.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Left {
@@ -117,16 +120,29 @@ impl Drain {
     async fn wait(&self, client: &EtcdClient, mut left: Left) -> Result<Left, Failure> {
         let (host, begun) = (&self.host, Instant::now());
         let (mut emptying, mut waits, mut is_silent) = (Emptying::default(), None, false);
+        let mut gone_since = None;
         loop {
             let now = begun.elapsed();
             match self.look(client).await {
-                Ok(found) => (left, is_silent) = (found?, false),
+                Ok(found) => {
+                    let found = found?;
+                    is_silent = found.is_none();
+                    gone_since = is_silent.then(|| gone_since.unwrap_or(now));
+                    left = found.unwrap_or(left);
+                }
                 Err(error @ EtcdError::Refused(_)) => return Err(error.into()),
                 Err(error) => {
                     if !std::mem::replace(&mut is_silent, true) {
                         progress(&format!("{error}; the schedulers go on, and this command, once etcd answers"));
                     }
                 }
+            }
+            if gone_since.is_some_and(|since| now >= since + GONE) {
+                return Err(format!(
+                    "{host} is gone, and what it had may run on: it stays draining, and is emptied once it is back. \
+                     If the machine is off for good: agent evacuate {host} --dead"
+                )
+                .into());
             }
             if !is_silent {
                 let answer = if emptying.asks(&left.units, now) { self.question.left(host).await } else { None };
@@ -163,8 +179,8 @@ impl Drain {
         }
     }
 
-    /// What the host has now; fails with the reason if it cannot be emptied any more.
-    async fn look(&self, client: &EtcdClient) -> Result<Result<Left, Failure>, EtcdError> {
+    /// What the host has now, `None` if it is gone; fails with the reason if it is not drained any more.
+    async fn look(&self, client: &EtcdClient) -> Result<Result<Option<Left>, Failure>, EtcdError> {
         let (host, prefix) = (&self.host, &client.options().prefix);
         let (said, _) = client.get(intent::key(prefix, host).as_bytes()).await?;
         let said = said.map(|pair| IntentValue::read(&pair.value)).unwrap_or_default();
@@ -173,13 +189,9 @@ impl Drain {
         }
         let left = Left::on(client, host).await?;
         if client.get(host_key(prefix, host, "host").as_bytes()).await?.0.is_none() {
-            return Ok(Err(format!(
-                "{host} is gone, and what it had may run on: it stays draining, and is emptied once it is back. \
-                 If the machine is off for good: agent evacuate {host} --dead"
-            )
-            .into()));
+            return Ok(Ok(None));
         }
-        Ok(Ok(left))
+        Ok(Ok(Some(left)))
     }
 
     /// Another operator has changed the state of the host meanwhile.

@@ -308,7 +308,7 @@ fn viewers(scene: &mut Scene<'_>, agent: &mut Agent) -> Result<(), Failure> {
     };
     let questions: Vec<_> = (100..1000).map(|number| Question::new(&names::name(number), true)).collect();
     let load = Load { questions: &questions, from: &FROM, check: false };
-    let late = |server: &Server| load.pace(server, PACE, PACED).map(|(_, mut tally)| tally.permille(990) / 1e6);
+    let late = |server: &Server| load.pace(server, PACE, PACED).map(|(_, mut tally)| tally.permille(990) / 1e3);
     let alone = agent.while_changing(spent)?;
     let (calm, memory) = (agent.while_changing(late)?, agent.server.resident()?);
     let streams = (0..VIEWERS).map(|_| Viewer::open(agent.page)).collect::<Result<Vec<_>, _>>()?;

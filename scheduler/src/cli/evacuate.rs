@@ -145,7 +145,8 @@ impl Evacuate {
     /// Waits until these units run; `false` if some do not within the time.
     async fn wait(&self, client: &Client, (host, units): (&Value, &[Value]), until: Instant) -> Result<bool, Failure> {
         let mut left: Vec<&Value> = units.iter().collect();
-        let mut said = usize::MAX;
+        // Where there is nothing to wait for, nothing is said.
+        let mut said = if left.is_empty() { 0 } else { usize::MAX };
         loop {
             let mut still = Vec::new();
             for unit in left {

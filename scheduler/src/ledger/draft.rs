@@ -87,6 +87,8 @@ enum Step {
     Piece(Part),
     /// There is no room for it beside the others.
     Later,
+    /// It shows again what is hidden from names, and etcd's user may not do that now.
+    Hidden,
 }
 
 impl Book {
@@ -98,6 +100,7 @@ impl Book {
         let mut drafted = DraftOutcome::default();
         let Some(mirror) = self.mirror.as_ref().filter(|mirror| mirror.seal.is_some()) else { return drafted };
         drafted.draft.expects.insert(Key::Scheduler(mirror.me.clone()), presence);
+        let mut hidden = BTreeSet::new();
         let (ends, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| !self.records.contains_key(*id));
         for id in ends.into_iter().chain(others) {
             match self.step(id, takes.get(id).copied(), &drafted.draft) {
@@ -109,9 +112,11 @@ impl Book {
                     drafted.draft.is_piece = true;
                 }
                 Step::Later => break,
+                Step::Hidden => drop(hidden.insert(id.clone())),
             }
         }
         if let Some(mirror) = &mut self.mirror {
+            mirror.hidden = hidden;
             for id in &drafted.done {
                 mirror.seen.remove(id);
             }
@@ -286,13 +291,17 @@ impl EtcdMirror {
         // Before another unit is started in its place, and before it is stopped, all hosts know that.
         let none = BTreeSet::new();
         let (known, evictions) = (stored.map_or(&none, |stored| &stored.evictions), record.evictions());
-        for eviction in evictions.difference(known) {
+        // Without the right all else goes on; `evictions` says what is missing.
+        for eviction in evictions.difference(known).filter(|_| !self.may_not_evict) {
             part.puts.insert(Key::Evicted(eviction.clone()), Evicted::written(id));
         }
         // What was kept is started again. Of what is gone from its engine the key stays until its host knows that, too (`evictions`).
         let there: BTreeSet<Eviction> = record.replicas.iter().flat_map(Replica::containers).collect();
         let back = known.difference(&evictions).filter(|eviction| there.contains(eviction));
         part.deletes.extend(back.cloned().map(Key::Evicted));
+        if self.may_not_evict && part.deletes.iter().any(|key| matches!(key, Key::Evicted(_))) {
+            return Step::Hidden;
+        }
         for (_, unit) in &new {
             part.expects.extend(unit.expects.clone());
             part.puts.extend(unit.puts.clone());

@@ -57,6 +57,10 @@ pub(super) struct EtcdMirror {
     pub(super) schedulers: BTreeMap<Text, i64>,
     /// Placements with evictions.
     pub(super) evicting: BTreeSet<Text>,
+    /// Whether etcd's user may not write keys of evictions.
+    pub(super) may_not_evict: bool,
+    /// Placements that wait for that right: names would not lead to what they start.
+    pub(super) hidden: BTreeSet<Text>,
     /// Placements whose schedulers are gone.
     pub(super) orphans: BTreeSet<Text>,
     /// Stacks, by the ids of their records, that this scheduler gave up and does not take over.

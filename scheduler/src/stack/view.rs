@@ -1,6 +1,6 @@
 //! A stack as clients see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Text;
 use serde::Serialize;
@@ -102,6 +102,10 @@ pub(crate) struct RevisionService {
     pub(crate) revision: Text,
 }
 
+/// What a unit waits for that names do not lead to as long as etcd has a key of it.
+const HIDDEN: &str =
+    "waits until etcd's user of the scheduler may delete its key below evicted/: no name would lead to it";
+
 /// What the ledger says of units, by their ids.
 type Ledger = BTreeMap<Text, Entry>;
 
@@ -123,15 +127,19 @@ impl Starter {
     pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
         let seen = self.see_stack(name)?;
         let waits = lock(&self.waits).clone();
-        let entry = |(id, record): (&Text, &Record)| {
+        let entry = |(id, record): (&Text, &Record), hidden: Option<&BTreeSet<Text>>| {
             let replica = record.replicas.first()?;
             let own = replica.members.iter().find_map(|held| waits.get(&held.name));
             let waits = own.map(|what| Text::from(&**what));
             let waits = waits.or_else(|| replica.waits.as_ref().map(|waiting| waiting.what.clone()));
+            let is_hidden = hidden.is_some_and(|hidden| hidden.contains(id));
+            let waits = waits.or_else(|| is_hidden.then(|| HIDDEN.into()));
             Some((id.clone(), Entry { host: replica.host_name.clone(), waits }))
         };
-        let ledger =
-            self.placer().with_any(self.clock().now(), |book| book.units_of_stack(name).filter_map(entry).collect());
+        let ledger = self.placer().with_any(self.clock().now(), |book| {
+            let hidden = book.hidden();
+            book.units_of_stack(name).filter_map(|unit| entry(unit, hidden)).collect()
+        });
         Ok(self.with_stack(name, |memory| view(&seen, memory, &ledger)))
     }
 

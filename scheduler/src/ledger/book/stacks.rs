@@ -181,6 +181,18 @@ impl Book {
         mirror.evicting.iter().flat_map(of).collect()
     }
 
+    /// Notes whether etcd's user may write keys of evictions.
+    pub(crate) fn set_may_evict(&mut self, may: bool) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.may_not_evict = !may;
+        }
+    }
+
+    /// Placements whose units are hidden from names and are to run again, but etcd's user may not show them.
+    pub(crate) fn hidden(&self) -> Option<&BTreeSet<Text>> {
+        self.mirror.as_ref().map(|mirror| &mirror.hidden).filter(|hidden| !hidden.is_empty())
+    }
+
     /// Those of these that a placement has and does not hide, so that nothing is to be waited for.
     pub(crate) fn shown<'e>(&self, evictions: impl Iterator<Item = &'e Eviction>) -> BTreeSet<Eviction> {
         let asked: BTreeSet<&Eviction> = evictions.collect();
@@ -339,6 +351,34 @@ mod tests {
         assert!(book.shown(std::iter::once(&eviction)).is_empty(), "its host may publish it for a moment");
         let deletes = written(&mut book, revision + 1, put.next()).1;
         assert!(deletes.contains(&Key::Placement("web".into())) && !deletes.contains(&key), "{deletes:?}");
+    }
+
+    #[test]
+    fn what_is_hidden_is_started_again_only_by_a_user_that_may_show_it() {
+        let mut book = book();
+        book.enter("web".into(), unit());
+        written(&mut book, 2, FIRST);
+        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
+        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
+        book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
+        let mut other = unit();
+        other.replicas[0].members[0].container = Some("0c1d".into());
+        book.enter("other".into(), other);
+        let put = FIRST.next();
+        book.reached("web", 0, Stage::Stopping, &[]);
+        assert_eq!(written(&mut book, 3, put).0.len(), 1);
+        book.reached("web", 0, Stage::Kept, &[]);
+        written(&mut book, 4, put.next());
+        book.set_may_evict(false);
+        book.reached("web", 0, Stage::Restarting, &[]);
+        let draft = book.draft(&["web".into(), stack_id("shop")], &BTreeMap::new(), 1).draft;
+        let placements: Vec<_> = draft.puts.keys().filter(|key| matches!(key, Key::Placement(_))).collect();
+        assert_eq!(placements, [&Key::Placement(stack_id("shop"))], "all else goes on");
+        assert!(draft.deletes.is_empty() && book.hidden() == Some(&[Text::from("web")].into()), "{:?}", book.hidden());
+        book.set_may_evict(true);
+        let (puts, deletes) = written(&mut book, 5, put.next().next());
+        assert!(puts.is_empty() && book.hidden().is_none());
+        assert!(deletes.iter().any(|key| matches!(key, Key::Evicted(_))), "{deletes:?}");
     }
 
     #[test]

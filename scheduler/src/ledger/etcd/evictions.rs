@@ -67,7 +67,8 @@ impl Evictions {
         loop {
             // A failure of etcd is reported by those who write more; the next look may be better.
             let _ = survived(self.look()).await;
-            let is_settled = self.may.is_some() && self.unclaimed.is_empty();
+            let is_hidden = self.context.book(|book| book.hidden().is_some());
+            let is_settled = self.may.is_some() && self.unclaimed.is_empty() && !is_hidden;
             let pause = if is_settled { jittered(LOOK) } else { SOON };
             let changed = async {
                 while learned.changed().await.is_ok() {
@@ -107,11 +108,14 @@ impl Evictions {
         let listing = client.list(keys.evictions().as_bytes(), true).await?;
         let there = listing.pairs.iter().filter_map(|pair| Some((keys.eviction(&pair.key)?, pair.mod_revision)));
         let there: BTreeMap<Eviction, i64> = there.collect();
-        let (wanted, shown, as_of, forgotten) = self.context.book(|book| {
+        let (wanted, revisions, shown, as_of, forgotten) = self.context.book(|book| {
             let forgotten = book.forget_evicted(FORGET, clock.now());
             let wanted = book.evictions();
             let shown = book.shown(there.keys().filter(|eviction| !wanted.contains_key(eviction)));
-            (wanted, shown, book.revision(), forgotten)
+            // Of the records as they are known now, so that an eviction that is over meanwhile stays so.
+            let revision = |id: &Text| (id.clone(), book.record_revision(id));
+            let revisions: BTreeMap<Text, i64> = wanted.values().map(revision).collect();
+            (wanted, revisions, shown, book.revision(), forgotten)
         });
         for id in forgotten {
             warn!(%id, days = FORGET.as_secs() / 86_400, "it was evicted so long ago, and its host did not come back: it is forgotten");
@@ -120,7 +124,10 @@ impl Evictions {
         self.unclaimed.retain(|eviction, _| there.contains_key(eviction) && !wanted.contains_key(eviction));
         for step in steps(&wanted, &there, as_of) {
             match step {
-                Step::Put(eviction, id) => self.put(eviction, &id).await?,
+                Step::Put(eviction, id) => {
+                    let revision = revisions.get(&id).copied().unwrap_or_default();
+                    self.put(eviction, &id, revision).await?;
+                }
                 Step::Delete(eviction, revision) => {
                     self.delete(&eviction, revision, shown.contains(&eviction)).await?;
                 }
@@ -147,11 +154,12 @@ impl Evictions {
     fn tell(&mut self, may: bool) {
         let SyncContext { shared, keys, .. } = &self.context;
         shared.may_not_evict.store(!may, Ordering::Relaxed);
+        self.context.book(|book| book.set_may_evict(may));
         let before = self.may.replace(may);
         let family = keys.evictions();
         let text = format!(
             "etcd's user of this scheduler may not write {family}: names lead to a unit until the moment at which it is \
-             stopped, and what was hidden stays so; when a dead host comes back, they lead for a moment both to a unit \
+             stopped, and what was hidden is not started again; when a dead host comes back, they lead for a moment both to a unit \
              there and to the one that has its place. Renew its role: `agent invite HOST --again --role \
              host,scheduler`, or etcdctl role grant-permission ROLE --prefix=true readwrite {family}"
         );
@@ -160,19 +168,19 @@ impl Evictions {
         }
         if may && before == Some(false) {
             info!("etcd's user of this scheduler may write {family} now");
+            // What was to be shown again has waited.
+            shared.something_changed();
         }
         if let Some(readiness) = &self.readiness {
             readiness.warn(PART, (!may).then_some(text));
         }
     }
 
-    /// Puts a key that is missing.
-    async fn put(&self, eviction: Eviction, id: &Text) -> Result<(), EtcdError> {
+    /// Puts a key that is missing, if the record that wants it is the one that was put in this revision.
+    async fn put(&self, eviction: Eviction, id: &Text, revision: i64) -> Result<(), EtcdError> {
         let SyncContext { client, keys, .. } = &self.context;
         let key = keys.of(&Key::Evicted(eviction)).into_bytes();
-        // Of the record as it is known, so that an eviction that is over stays so.
-        let (placement, revision) =
-            (keys.of(&Key::Placement(id.clone())), self.context.book(|book| book.record_revision(id)));
+        let placement = keys.of(&Key::Placement(id.clone()));
         let compare = vec![Compare::absent(key.clone()), Compare::unchanged(placement.into_bytes(), revision)];
         let success = vec![Op::Put { key, value: Evicted::written(id), lease: 0 }];
         client.txn(Txn { compare, success, failure: Vec::new() }).await?;

@@ -155,13 +155,8 @@ impl Writer {
                 return Ok(());
             }
             self.turns.take(&drafted.draft);
-            let mut draft = drafted.draft;
+            let draft = drafted.draft;
             let is_eviction = |key: &Key| matches!(key, Key::Evicted(_));
-            if self.context.shared.may_not_evict.load(Ordering::Relaxed) {
-                // All else goes on; `evictions` says what is missing.
-                draft.puts.retain(|key, _| !is_eviction(key));
-                draft.deletes.retain(|key| !is_eviction(key));
-            }
             let evicts = draft.puts.keys().chain(&draft.deletes).any(is_eviction);
             let keys: Vec<(Key, i64)> = draft.expects.iter().map(|(key, is)| (key.clone(), *is)).collect();
             match self.context.client.txn(transaction(&self.context.keys, draft)).await {
@@ -192,6 +187,7 @@ impl Writer {
                 }
                 Err(EtcdError::Refused(why)) if evicts && is_denied(&why) => {
                     self.context.shared.may_not_evict.store(true, Ordering::Relaxed);
+                    self.context.book(|book| book.set_may_evict(false));
                     self.context.shared.evictions.notify_one();
                 }
                 Err(error) => {
