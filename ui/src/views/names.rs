@@ -117,7 +117,12 @@ fn show(page: &mut Page, answer: &Resolution) {
         facts.push(("Answered", Cell::new(forwarding.answered.as_deref().unwrap_or("none"))));
     }
     page.blocks.push(Block::Facts("answer", "Answer".into(), facts));
-    let rows = answer.answers.iter().enumerate().map(|(at, record)| Row {
+    // The order of equals is another one in each answer, which is no change to look at.
+    let mut records: Vec<_> = answer.answers.iter().collect();
+    for equals in records.chunk_by_mut(|one, other| (&one.name, &one.kind) == (&other.name, &other.kind)) {
+        equals.sort_by_key(|record| &record.data);
+    }
+    let rows = records.into_iter().enumerate().map(|(at, record)| Row {
         key: at.to_string(),
         cells: vec![
             Cell::new(&record.data),

@@ -85,7 +85,10 @@ fn problems(context: &Context, process: &Process) -> (Vec<Row>, usize) {
             vec![bad("Upstream fails"), Cell::new(&upstream.address), Cell::new(why)],
         );
     }
-    for host in world.snapshot.hosts.values().filter(|host| !matches!(host.state(), "active" | "")) {
+    let away = world.snapshot.hosts.values().filter(|host| !matches!(host.state(), "active" | ""));
+    let mut away: Vec<_> = away.collect();
+    away.sort_by_key(|host| name_of(&***host));
+    for host in away {
         let name = Cell::new(name_of(&**host)).link(link(&["hosts", host.uuid()]));
         add(format!("host {}", host.uuid()), vec![bad("Host is not active"), name, Cell::new(host.state())]);
     }
