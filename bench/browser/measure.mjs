@@ -4,7 +4,7 @@
 //
 //   load URL       opens it as a person does who types the address, and says what that took
 //   text TEXT      waits until the page has this text, and says when that was (milliseconds since 1970)
-//   figures        time in scripts and in all tasks so far, the longest task since the last time, and the heap after a collection
+//   figures        time in scripts, for messages and in all tasks so far, the longest task since the last time, and the heap after a collection
 
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
@@ -24,6 +24,18 @@ await page.addInitScript(() => {
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) globalThis.longest = Math.max(globalThis.longest, entry.duration);
   }).observe({ type: 'longtask', buffered: true });
+  // What the page does with the messages of its stream, without what is done here.
+  globalThis.taking = 0;
+  const { set } = Object.getOwnPropertyDescriptor(EventSource.prototype, 'onmessage');
+  Object.defineProperty(EventSource.prototype, 'onmessage', {
+    set(take) {
+      set.call(this, (event) => {
+        const begun = performance.now();
+        take(event);
+        globalThis.taking += performance.now() - begun;
+      });
+    },
+  });
 });
 const session = await context.newCDPSession(page);
 await session.send('Performance.enable');
@@ -56,8 +68,8 @@ const commands = {
     await session.send('HeapProfiler.collectGarbage');
     const { metrics } = await session.send('Performance.getMetrics');
     const of = (name) => metrics.find((metric) => metric.name === name).value;
-    const longest = await page.evaluate(() => { const longest = globalThis.longest; globalThis.longest = 0; return longest; });
-    return { script: of('ScriptDuration'), task: of('TaskDuration'), heap: of('JSHeapUsedSize'), nodes: of('Nodes'), longest };
+    const [longest, taking] = await page.evaluate(() => { const longest = globalThis.longest; globalThis.longest = 0; return [longest, globalThis.taking]; });
+    return { taking, script: of('ScriptDuration'), task: of('TaskDuration'), heap: of('JSHeapUsedSize'), nodes: of('Nodes'), longest };
   },
 };
 

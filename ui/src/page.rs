@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -261,35 +262,57 @@ impl Page {
     }
 }
 
+/// The pieces of a page with what tells them from others: made once for all who look at it.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    /// The hash of its block and key, what is sent, and the hash of its value.
+    all: Vec<(u64, Value, u64)>,
+    /// The keys of each table in their order with its caption, and the hash of the keys.
+    orders: Vec<(&'static str, Value, u64)>,
+    lead: String,
+}
+
+impl Pieces {
+    /// Those of a page. The hashes of one process are comparable.
+    pub(crate) fn of(page: &Page) -> Self {
+        static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let pieces = page.pieces().map(|(block, key, value)| {
+            let (place, hash) = (HASHER.hash_one((&block, &key)), HASHER.hash_one(value.to_string()));
+            (place, json!([block, key, value]), hash)
+        });
+        let orders = page.blocks.iter().filter_map(|block| {
+            let Block::Table(table) = block else { return None };
+            let keys: Vec<_> = table.rows.iter().map(|row| &row.key).collect();
+            Some((table.id, json!([table.id, keys, table.caption]), HASHER.hash_one(&keys)))
+        });
+        Self { all: pieces.collect(), orders: orders.collect(), lead: page.lead.clone() }
+    }
+}
+
 /// What one open page shows, as far as the server has sent it.
 #[derive(Debug, Default)]
 pub(crate) struct Shown {
-    pieces: HashMap<(String, String), u64>,
+    /// Hashes of values by those of their places.
+    pieces: HashMap<u64, u64>,
     orders: HashMap<&'static str, u64>,
-    hasher: RandomState,
 }
 
 impl Shown {
-    /// What has to be sent so that it shows `page`; `None` if that is nothing.
+    /// What has to be sent so that it shows this; `None` if that is nothing.
     ///
     /// The memory is that of one page, however long it is open.
-    pub(crate) fn next(&mut self, page: &Page) -> Option<Value> {
-        let (mut set, mut known) = (Vec::new(), HashMap::with_capacity(self.pieces.len()));
-        for (block, key, value) in page.pieces() {
-            let hash = self.hasher.hash_one(value.to_string());
-            let place = (block, key);
-            if self.pieces.get(&place) != Some(&hash) {
-                set.push(json!([place.0, place.1, value]));
+    pub(crate) fn next(&mut self, page: &Pieces) -> Option<Value> {
+        let (mut set, mut known) = (Vec::new(), HashMap::with_capacity(page.all.len()));
+        for (place, piece, hash) in &page.all {
+            if self.pieces.get(place) != Some(hash) {
+                set.push(piece.clone());
             }
-            known.insert(place, hash);
+            known.insert(*place, *hash);
         }
         let mut orders = Vec::new();
-        for block in &page.blocks {
-            let Block::Table(table) = block else { continue };
-            let keys: Vec<_> = table.rows.iter().map(|row| &row.key).collect();
-            let hash = self.hasher.hash_one(&keys);
-            if self.orders.insert(table.id, hash) != Some(hash) {
-                orders.push(json!([table.id, keys, table.caption]));
+        for (table, order, hash) in &page.orders {
+            if self.orders.insert(table, *hash) != Some(*hash) {
+                orders.push(order.clone());
             }
         }
         self.pieces = known;
@@ -404,14 +427,15 @@ mod tests {
 
     #[test]
     fn only_what_is_different_is_sent() {
+        let pieces = |rows: &[(&str, &str)]| Pieces::of(&page(rows));
         let mut shown = Shown::default();
-        let all = shown.next(&page(&[("a", "1"), ("b", "2")])).unwrap();
+        let all = shown.next(&pieces(&[("a", "1"), ("b", "2")])).unwrap();
         assert_eq!(all["set"].as_array().unwrap().len(), 2);
-        assert_eq!(shown.next(&page(&[("a", "1"), ("b", "2")])), None);
-        let one = shown.next(&page(&[("a", "1"), ("b", "3")])).unwrap();
+        assert_eq!(shown.next(&pieces(&[("a", "1"), ("b", "2")])), None);
+        let one = shown.next(&pieces(&[("a", "1"), ("b", "3")])).unwrap();
         assert_eq!(one["set"], json!([["hosts", "b", [["3", "plain", null, null, null, ""]]]]));
         assert_eq!(one["order"], json!([]));
-        let gone = shown.next(&page(&[("b", "3")])).unwrap();
+        let gone = shown.next(&pieces(&[("b", "3")])).unwrap();
         assert_eq!((&gone["set"], &gone["order"][0][1]), (&json!([]), &json!(["b"])));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -29,7 +29,7 @@ use crate::guard;
 use crate::hidden::Hidden;
 use crate::html::Html;
 use crate::options::{Tls, UiOptions};
-use crate::page::Page;
+use crate::page::{Page, Pieces};
 use crate::query::Query;
 use crate::stream;
 use crate::ticket::{Door, RANDOM, SESSION_TIME};
@@ -87,7 +87,20 @@ pub(crate) struct App {
 struct SharedView {
     world: Arc<World>,
     begun: Instant,
-    page: Arc<OnceCell<Arc<Page>>>,
+    made: Arc<OnceCell<Arc<View>>>,
+}
+
+/// A page, and its pieces for those who have it open.
+#[derive(Debug)]
+pub(crate) struct View {
+    page: Page,
+    pieces: OnceLock<Pieces>,
+}
+
+impl View {
+    pub(crate) fn pieces(&self) -> &Pieces {
+        self.pieces.get_or_init(|| Pieces::of(&self.page))
+    }
 }
 
 /// What the scheduler said of hosts, by uuid, and when.
@@ -256,10 +269,11 @@ async fn document(State(app): State<Arc<App>>, request: Request) -> Response {
     };
     let query = Query::parse(path, uri.query().unwrap_or_default());
     let context = app.context().await;
-    let page = app.shared_view(&context, &query).await;
+    let view = app.shared_view(&context, &query).await;
+    let page = &view.page;
     let status = if page.title == "Not found" { StatusCode::NOT_FOUND } else { StatusCode::OK };
     let at = uri.path_and_query().map_or("/ui/", |at| at.as_str());
-    let html = written(&context, &page, &query, at);
+    let html = written(&context, page, &query, at);
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (status, kind, body_for(request.headers(), html)).into_response()
 }
@@ -285,14 +299,15 @@ impl App {
     }
 
     /// The view that a query asks for, made once for all who ask at about the same time.
-    pub(crate) async fn shared_view(&self, context: &Context, query: &Query) -> Arc<Page> {
-        let view = {
+    pub(crate) async fn shared_view(&self, context: &Context, query: &Query) -> Arc<View> {
+        let made = {
             let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
             views.retain(|_, view| view.begun.elapsed() < VIEW_AGE && Arc::ptr_eq(&view.world, &context.world));
-            let made = || SharedView { world: context.world.clone(), begun: Instant::now(), page: Arc::default() };
-            views.entry(query.clone()).or_insert_with(made).page.clone()
+            let begun = || SharedView { world: context.world.clone(), begun: Instant::now(), made: Arc::default() };
+            views.entry(query.clone()).or_insert_with(begun).made.clone()
         };
-        view.get_or_init(async || Arc::new(self.view(context, query).await)).await.clone()
+        let view = async || Arc::new(View { page: self.view(context, query).await, pieces: OnceLock::new() });
+        made.get_or_init(view).await.clone()
     }
 
     /// The view that a query asks for.

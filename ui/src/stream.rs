@@ -47,7 +47,7 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
             }
             watcher.seen();
             let page = app.shared_view(&app.context().await, &query).await;
-            let event = match shown.next(&page) {
+            let event = match shown.next(page.pieces()) {
                 Some(pieces) => Bytes::from(format!("data: {pieces}\n\n")),
                 None => Bytes::from_static(b"data: {}\n\n"),
             };
