@@ -146,7 +146,7 @@ const SHELLS: [(&str, &[&str]); 12] = [
         "health",
         &["lib.rs", "check.rs", "grpc.rs", "pages.rs", "run.rs", "run/histories.rs", "run/reckon.rs", "run/take_in.rs"],
     ),
-    ("ui", &["lib.rs", "ask.rs", "guard.rs", "options.rs", "prometheus.rs", "server.rs", "stream.rs"]),
+    ("ui", &["lib.rs", "ask.rs", "compressed.rs", "guard.rs", "options.rs", "prometheus.rs", "server.rs", "stream.rs"]),
     ("network", &["lib.rs", "fault.rs", "firewall_program.rs", "host.rs", "ledger.rs", "registry.rs"]),
     (
         "scheduler",

@@ -286,6 +286,16 @@ mod tests {
         book
     }
 
+    /// Enters the stack of the unit, and another unit of its service.
+    fn enter_stack_and_other(book: &mut Book) {
+        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
+        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
+        book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
+        let mut other = unit();
+        other.replicas[0].members[0].container = Some("0c1d".into());
+        book.enter("other".into(), other);
+    }
+
     /// Writes what is to be written, and learns that; returns what of it is about evictions, and what is deleted.
     fn written(book: &mut Book, revision: i64, put: Put) -> (Vec<(Key, Vec<u8>)>, BTreeSet<Key>) {
         let drafted = book.draft(&["web".into()], &BTreeMap::new(), 1).draft;
@@ -324,12 +334,7 @@ mod tests {
         // The only one: it answers as long as it can.
         book.reached("web", 0, Stage::Stopping, &[]);
         assert_eq!(written(&mut book, 3, FIRST.next()).0, []);
-        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
-        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
-        book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
-        let mut other = unit();
-        other.replicas[0].members[0].container = Some("0c1d".into());
-        book.enter("other".into(), other);
+        enter_stack_and_other(&mut book);
         let eviction = Eviction { host: "a".into(), container: engine_uuid("0a1b") };
         let key = Key::Evicted(eviction.clone());
         let (mut revision, mut put) = (3, FIRST.next());
@@ -358,12 +363,7 @@ mod tests {
         let mut book = book();
         book.enter("web".into(), unit());
         written(&mut book, 2, FIRST);
-        let stack = stacks::Stack { name: "shop".into(), ..stacks::Stack::default() };
-        let stack = StackRecord { stack, history: Vec::new(), answers: BTreeMap::new() };
-        book.enter(stack_id("shop"), Record::of_stack(stack, NOW));
-        let mut other = unit();
-        other.replicas[0].members[0].container = Some("0c1d".into());
-        book.enter("other".into(), other);
+        enter_stack_and_other(&mut book);
         let put = FIRST.next();
         book.reached("web", 0, Stage::Stopping, &[]);
         assert_eq!(written(&mut book, 3, put).0.len(), 1);
