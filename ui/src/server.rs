@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -85,7 +85,8 @@ pub(crate) struct App {
 /// A view that is made, or was a moment ago.
 #[derive(Debug)]
 struct SharedView {
-    world: Arc<World>,
+    /// No reason to hold a world that is over.
+    world: Weak<World>,
     begun: Instant,
     made: Arc<OnceCell<Arc<View>>>,
 }
@@ -302,8 +303,12 @@ impl App {
     pub(crate) async fn shared_view(&self, context: &Context, query: &Query) -> Arc<View> {
         let made = {
             let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
-            views.retain(|_, view| view.begun.elapsed() < VIEW_AGE && Arc::ptr_eq(&view.world, &context.world));
-            let begun = || SharedView { world: context.world.clone(), begun: Instant::now(), made: Arc::default() };
+            let world = Arc::downgrade(&context.world);
+            views.retain(|_, view| view.begun.elapsed() < VIEW_AGE && view.world.ptr_eq(&world));
+            if views.len() >= VIEWERS_MAX {
+                views.clear();
+            }
+            let begun = || SharedView { world, begun: Instant::now(), made: Arc::default() };
             views.entry(query.clone()).or_insert_with(begun).made.clone()
         };
         let view = async || Arc::new(View { page: self.view(context, query).await, pieces: OnceLock::new() });
