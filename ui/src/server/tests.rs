@@ -7,11 +7,15 @@ use axum::body::Body;
 use super::*;
 
 fn app(door: Option<Door>) -> Router {
+    app_over(door, Router::new())
+}
+
+fn app_over(door: Option<Door>, scheduler: Router) -> Router {
     let sources = Sources {
         snapshots: Arc::new(Store::new(Snapshot::default())),
         readiness: Arc::default(),
         pages: Router::new(),
-        scheduler: Router::new(),
+        scheduler,
     };
     let worlds = Arc::new(Store::new(World::empty().next(&Arc::new(crate::world::generated::snapshot(3, 4)), 0)));
     router(Arc::new(App {
@@ -103,4 +107,24 @@ async fn viewers_are_bounded_and_each_is_sent_what_it_shows() {
     assert!(text.starts_with("data: {") && text.ends_with("}\n\n") && text.contains("win-00002"), "{text}");
     drop(first);
     assert_eq!(get_with(&router, "/ui/v1/stream?at=%2Fui%2Fhosts", &[host]).await.status(), 200, "it left room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_several_look_at_is_made_once_and_again_a_moment_later() {
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = asked.clone();
+    let stacks = get(async move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        "{\"stacks\": []}"
+    });
+    let router = app_over(None, Router::new().route("/v1/stacks", stacks));
+    let headers = [("host", "127.0.0.1")];
+    for expected in [1, 2] {
+        let look = || get_with(&router, "/ui/stacks", &headers);
+        let (one, other, third) = tokio::join!(look(), look(), look());
+        assert_eq!([one, other, third].map(|response| response.status()), [StatusCode::OK; 3]);
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), expected);
+        tokio::time::advance(VIEW_AGE).await;
+    }
 }
