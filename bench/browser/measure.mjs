@@ -6,17 +6,12 @@
 //   text TEXT      waits until the page has this text, and says when that was (milliseconds since 1970)
 //   figures        time in scripts, for messages and in all tasks so far, the longest task since the last time, and the heap after a collection
 
-import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
-import { resolve } from 'node:path';
+
+import { open } from '../../tests/browser/chromium.mjs';
 
 const [modules, profile] = process.argv.slice(2);
-const { chromium } = createRequire(resolve(modules, 'measure.cjs'))('playwright-core');
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync', '--hide-scrollbars', '--enable-precise-memory-info'];
-const context = await chromium.launchPersistentContext(profile, {
-  executablePath: '/usr/bin/chromium', headless: true, args: FLAGS, viewport: { width: 1280, height: 800 },
-});
+const context = await open(modules, profile);
 const page = context.pages()[0];
 // Only tasks that take longer than 50 ms are reported by a browser.
 await page.addInitScript(() => {

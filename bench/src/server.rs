@@ -77,18 +77,12 @@ impl Executables {
         let mut server = Server::start(machine, service, &command, folder)?;
         let end = Instant::now() + START_LIMIT;
         loop {
-            let log = server.log();
-            let serving = log.lines().find_map(|line| {
-                let line: Value = serde_json::from_str(line).ok()?;
-                let address = line.get("address").filter(|_| line.get("service").is_some())?;
-                address.as_str()?.parse().ok()
-            });
-            if let Some(address) = serving {
+            if let Some(address) = server.serving(service) {
                 server.address = address;
                 return Ok(server);
             }
             if Instant::now() > end || !server.is_running() {
-                return Err(format!("{service} does not serve: {log}").into());
+                return Err(format!("{service} does not serve: {}", server.log()).into());
             }
             sleep(Duration::from_millis(5));
         }
@@ -178,6 +172,15 @@ impl Server {
             kibibytes += line.trim().trim_end_matches(" kB").parse::<u64>()?;
         }
         Ok(kibibytes * 1024)
+    }
+
+    /// Where it serves this, according to its log in JSON.
+    pub(crate) fn serving(&self, service: &str) -> Option<SocketAddr> {
+        self.log().lines().find_map(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let address = line.get("address").filter(|_| line["service"] == service)?;
+            address.as_str()?.parse().ok()
+        })
     }
 
     /// What it said so far.

@@ -5,23 +5,19 @@
 // Prints one line for each thing that was seen; the exit code is 1 at the first that is wrong. Started by tests/tests/ui.rs.
 
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
+
+import { open as browser, packages } from './chromium.mjs';
 
 const [address, modules, profile, images, subject] = process.argv.slice(2);
-const require = createRequire(resolve(modules, 'look.cjs'));
-const { chromium } = require('playwright-core');
-const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const axe = readFileSync(packages(modules).resolve('axe-core/axe.min.js'), 'utf8');
 
-const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync', '--hide-scrollbars'];
 const VIEWS = {
   overview: '', hosts: 'hosts', services: 'services', stacks: 'stacks', names: 'names?name=web&client=shop-web-1&compare=services',
   placements: 'placements/explain?image=web&memory=30GiB', changes: 'changes',
 };
-const options = { executablePath: '/usr/bin/chromium', headless: true, args: FLAGS };
-const open = (name, more) => chromium.launchPersistentContext(join(profile, name), { ...options, viewport: { width: 1280, height: 800 }, ...more });
+const open = (name, more) => browser(modules, join(profile, name), more);
 const say = (text) => console.log(text);
 
 // What a browser complains of, such as a breach of the policy, is a failure.

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 /// A body for who sent these headers.
 pub(crate) fn body_for(headers: &HeaderMap, content: impl Into<Bytes>) -> Response {
     let content = content.into();
-    let mut response = match gzip(&content).filter(|_| takes_gzip(headers)) {
+    let mut response = match takes_gzip(headers).then(|| gzip(&content)).flatten() {
         Some(compressed) => {
             let mut response = Body::from(compressed).into_response();
             response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -262,7 +262,7 @@ impl Page {
     }
 }
 
-/// The pieces of a page with what tells them from others: made once for all who look at it.
+/// The pieces of a page with the hashes by which they are compared: made once for all who look at it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     /// The hash of its block and key, what is sent, and the hash of its value.

@@ -125,10 +125,11 @@ impl Drain {
             let now = begun.elapsed();
             match self.look(client).await {
                 Ok(found) => {
-                    let found = found?;
-                    is_silent = found.is_none();
-                    gone_since = is_silent.then(|| gone_since.unwrap_or(now));
-                    left = found.unwrap_or(left);
+                    is_silent = false;
+                    match found? {
+                        Some(found) => (left, gone_since) = (found, None),
+                        None => gone_since = gone_since.or(Some(now)),
+                    }
                 }
                 Err(error @ EtcdError::Refused(_)) => return Err(error.into()),
                 Err(error) => {
@@ -144,7 +145,7 @@ impl Drain {
                 )
                 .into());
             }
-            if !is_silent {
+            if !is_silent && gone_since.is_none() {
                 let answer = if emptying.asks(&left.units, now) { self.question.left(host).await } else { None };
                 match emptying.look(&left.units, answer.as_ref(), now) {
                     Look::Empty => {

@@ -74,18 +74,12 @@ impl Agent {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut agent = Self { server, feed, page: nowhere, dns: nowhere, turn: 0 };
         exchange::until("the agent", Duration::from_millis(20), || {
-            let log = agent.server.log();
             if !agent.server.is_running() {
-                return Err(format!("the agent does not run: {log}").into());
+                return Err(format!("the agent does not run: {}", agent.server.log()).into());
             }
-            let serving = |service: &str| {
-                log.lines().find_map(|line| {
-                    let line: Value = serde_json::from_str(line).ok()?;
-                    let address = line.get("address").filter(|_| line["service"] == service)?;
-                    address.as_str()?.parse().ok()
-                })
+            let (Some(page), Some(dns)) = (agent.server.serving("ui"), agent.server.serving("dns")) else {
+                return Ok(false);
             };
-            let (Some(page), Some(dns)) = (serving("ui"), serving("dns")) else { return Ok(false) };
             (agent.page, agent.dns, agent.server.address) = (page, dns, dns);
             let (status, body) = exchange::get(page, HOSTS, "text/html")?;
             Ok(status == 200 && String::from_utf8_lossy(&body).contains("of 5000 hosts"))
@@ -138,7 +132,7 @@ impl Agent {
     }
 }
 
-/// Chromium with one page, which does what it is told a line at a time.
+/// Chromium with one page, and a script that reads commands, a line each.
 struct Browser {
     child: Child,
     commands: Option<ChildStdin>,
@@ -244,7 +238,7 @@ fn changes(scene: &mut Scene<'_>, agent: &mut Agent, browser: &mut Browser) -> R
             scripts.push(figure(&browser.ask("figures")?, "taking") - figure(&before, "taking"));
         }
         let scripts = Spread::of(scripts);
-        let note = format!("{:.2}-{:.2}; a browser tells the time to 0.1 ms", scripts.min, scripts.max);
+        let note = format!("{:.2}-{:.2}; a browser's clock has steps of 0.1 ms", scripts.min, scripts.max);
         let row = Row::figure(format!("a change that is {what}: script, ms"), scripts.median);
         rows.push(row.with_goal(Goal::AtMost(most)).with_note(note));
         if is_visible {

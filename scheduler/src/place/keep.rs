@@ -87,9 +87,8 @@ impl Placer {
 
     /// Whether all hosts know that a unit which runs is about to be stopped, and clients have others to ask.
     pub(crate) fn is_known_to_leave(&self, id: &str, replica: &Replica, now: Duration) -> bool {
-        let may = self.ledger().store().shared().is_some_and(|shared| shared.may_evict());
-        let unit = self.with_any(now, |book| book.record(id)?.unit.clone());
-        may && replica.containers().next().is_some()
+        let unit = self.with_any(now, |book| book.record(id)?.unit.clone().filter(|_| book.may_evict()));
+        replica.containers().next().is_some()
             && self.is_shown_running(replica)
             && unit.is_some_and(|unit| unit.covered && !unit.evicted)
     }

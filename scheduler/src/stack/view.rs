@@ -1,11 +1,12 @@
 //! A stack as clients see it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::Text;
 use serde::Serialize;
 use stacks::{Phase, Rollout, Stack, Stage, State, Unit, World};
 
+use crate::ledger::book::Book;
 use crate::ledger::record::Record;
 use crate::ledger::stack::StackRevision;
 use crate::lock::lock;
@@ -127,18 +128,17 @@ impl Starter {
     pub(crate) fn view_stack(&self, name: &Text) -> Result<StackView, Refusal> {
         let seen = self.see_stack(name)?;
         let waits = lock(&self.waits).clone();
-        let entry = |(id, record): (&Text, &Record), hidden: Option<&BTreeSet<Text>>| {
+        let entry = |book: &Book, (id, record): (&Text, &Record)| {
             let replica = record.replicas.first()?;
             let own = replica.members.iter().find_map(|held| waits.get(&held.name));
             let waits = own.map(|what| Text::from(&**what));
             let waits = waits.or_else(|| replica.waits.as_ref().map(|waiting| waiting.what.clone()));
-            let is_hidden = hidden.is_some_and(|hidden| hidden.contains(id));
+            let is_hidden = book.hidden().is_some_and(|hidden| hidden.contains(id));
             let waits = waits.or_else(|| is_hidden.then(|| HIDDEN.into()));
             Some((id.clone(), Entry { host: replica.host_name.clone(), waits }))
         };
         let ledger = self.placer().with_any(self.clock().now(), |book| {
-            let hidden = book.hidden();
-            book.units_of_stack(name).filter_map(|unit| entry(unit, hidden)).collect()
+            book.units_of_stack(name).filter_map(|unit| entry(book, unit)).collect()
         });
         Ok(self.with_stack(name, |memory| view(&seen, memory, &ledger)))
     }

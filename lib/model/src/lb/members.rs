@@ -24,9 +24,6 @@ const DRAIN_FIELD: &str = "drain_timeout_ms";
 /// Longest time to drain: no engine waits longer than this for a container to end.
 const DRAIN_MAX: Duration = Duration::from_hours(1);
 
-/// Kind of a service that leads to others.
-const ALIAS: &str = "dnsService";
-
 /// Where more than one of so many of all containers are looked up, a table by hash is made first: that costs about as much as these lookups in
 /// the snapshot's, which is in order, and each costs a fourth.
 const HASHED_FROM: usize = 10;
@@ -96,13 +93,11 @@ pub(super) struct Finder<'s> {
     here: OnceCell<HashSet<IpAddr>>,
     /// The containers by uuid, where many are looked up.
     by_uuid: Option<HashMap<&'s str, &'s Arc<Container>>>,
-    /// Those of one service that run; empty between two of them.
-    running: Vec<&'s Arc<Container>>,
 }
 
 impl<'s> Finder<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
-        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None, running: Vec::new() }
+        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None }
     }
 
     /// What follows looks up what these rules lead to.
@@ -117,17 +112,11 @@ impl<'s> Finder<'s> {
     }
 
     /// Adds what a rule leads to.
-    pub(super) fn find(&mut self, planned: &Planned, members: &mut Vec<Member>, left_out: &mut Vec<LeftOut>) {
+    pub(super) fn find(&self, planned: &Planned, members: &mut Vec<Member>, left_out: &mut Vec<LeftOut>) {
         let Some(port) = planned.rule.target_port else { return };
         let weight = planned.rule.weight;
         if let Some(container) = &planned.container {
             self.add(container, port, weight, members, left_out);
-        }
-        // Most rules lead to one service, which is none of others.
-        if let [service] = &planned.targets[..]
-            && service.kind() != ALIAS
-        {
-            return self.add_service(service, port, weight, members, left_out);
         }
         let mut seen: HashSet<&Text> = HashSet::new();
         let mut open: Vec<&Arc<Service>> = planned.targets.iter().rev().collect();
@@ -136,40 +125,27 @@ impl<'s> Finder<'s> {
             if !seen.insert(service.id()) {
                 continue;
             }
-            if service.kind() == ALIAS && !is_inactive(service) {
-                open.extend(service.links().iter().filter_map(|(link, _)| find(self.snapshot, link)));
-            } else {
-                self.add_service(service, port, weight, members, left_out);
+            match service.kind() {
+                _ if matches!(
+                    service.fields().text("state").map_or("", |state| state),
+                    "inactive" | "deactivating" | "removed" | "removing"
+                ) => {}
+                "externalService" => external(service, port, weight, members),
+                "dnsService" => open.extend(service.links().iter().filter_map(|(link, _)| find(self.snapshot, link))),
+                _ => self.add_members(service, port, weight, members, left_out),
             }
         }
     }
 
-    /// Adds what a service that is no alias leads to.
-    fn add_service(
-        &mut self,
-        service: &Service,
-        port: u16,
-        weight: u16,
-        members: &mut Vec<Member>,
-        left_out: &mut Vec<LeftOut>,
-    ) {
-        match service.kind() {
-            _ if is_inactive(service) => {}
-            "externalService" => external(service, port, weight, members),
-            _ => self.add_members(service, port, weight, members, left_out),
-        }
-    }
-
     fn add_members(
-        &mut self,
+        &self,
         service: &Service,
         port: u16,
         weight: u16,
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
-        let (mut running, mut others) = (std::mem::take(&mut self.running), Vec::new());
-        running.clear();
+        let (mut running, mut others) = (Vec::with_capacity(service.members().len()), Vec::new());
         for container in service.members().iter().filter_map(|uuid| self.container(uuid)) {
             if container.runs() { &mut running } else { &mut others }.push(container);
         }
@@ -196,7 +172,6 @@ impl<'s> Finder<'s> {
                 self.add(container, port, weight, members, left_out);
             }
         }
-        self.running = running;
     }
 
     fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {
@@ -242,12 +217,6 @@ impl<'s> Finder<'s> {
             None => self.snapshot.is_local(container),
         }
     }
-}
-
-/// Whether it leads nowhere for now.
-fn is_inactive(service: &Service) -> bool {
-    let state = service.fields().text("state").map_or("", |state| state);
-    matches!(state, "inactive" | "deactivating" | "removed" | "removing")
 }
 
 /// How long those who are led to a member of this service may go on once that is stopping; `None` if it does not say so.

@@ -172,14 +172,14 @@ impl LbPlan {
             ..Self::default()
         };
         finder.prepare(&planned);
-        plan.arrange(planned, original, &mut finder, &mut defects);
+        plan.arrange(planned, original, &finder, &mut defects);
         defects.sort_by(|a, b| (&a.path, &a.problem).cmp(&(&b.path, &b.problem)));
         defects.dedup();
         plan.defects = defects;
         plan
     }
 
-    fn arrange(&mut self, planned: Vec<Planned>, original: bool, finder: &mut Finder<'_>, defects: &mut Vec<Defect>) {
+    fn arrange(&mut self, planned: Vec<Planned>, original: bool, finder: &Finder<'_>, defects: &mut Vec<Defect>) {
         let mut ports: BTreeMap<u16, (Protocol, Vec<(usize, Planned)>)> = BTreeMap::new();
         for (position, mut planned) in planned.into_iter().enumerate() {
             let rule = &mut planned.rule;

@@ -188,6 +188,11 @@ impl Book {
         }
     }
 
+    /// Whether etcd's user may write keys of evictions, as far as is known.
+    pub(crate) fn may_evict(&self) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| !mirror.may_not_evict)
+    }
+
     /// Placements whose units are hidden from names and are to run again, but etcd's user may not show them.
     pub(crate) fn hidden(&self) -> Option<&BTreeSet<Text>> {
         self.mirror.as_ref().map(|mirror| &mirror.hidden).filter(|hidden| !hidden.is_empty())

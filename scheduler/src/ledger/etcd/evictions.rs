@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use etcd::{Compare, EtcdError, Op, Txn};
@@ -98,7 +97,7 @@ impl Evictions {
         if shared.reachable().is_err() {
             return Ok(());
         }
-        if self.may != Some(true) || shared.may_not_evict.load(Ordering::Relaxed) {
+        if self.may != Some(true) || !self.context.book(|book| book.may_evict()) {
             let may = self.has_right().await?;
             self.tell(may);
         }
@@ -153,7 +152,6 @@ impl Evictions {
     /// Notes whether the user has the right, and says what follows where it has not.
     fn tell(&mut self, may: bool) {
         let SyncContext { shared, keys, .. } = &self.context;
-        shared.may_not_evict.store(!may, Ordering::Relaxed);
         self.context.book(|book| book.set_may_evict(may));
         let before = self.may.replace(may);
         let family = keys.evictions();

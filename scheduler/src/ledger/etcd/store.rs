@@ -60,8 +60,6 @@ pub(crate) struct EtcdStore {
     pub(super) adopted: Notify,
     /// The keys of evictions are to be looked at.
     pub(super) evictions: Notify,
-    /// Whether etcd's user may not put keys of evictions.
-    pub(super) may_not_evict: AtomicBool,
     /// The revision of etcd up to which the book is current.
     pub(super) learned: watch::Sender<i64>,
     /// Set while nothing is promised.
@@ -87,11 +85,6 @@ pub(super) struct Outage {
 }
 
 impl EtcdStore {
-    /// Whether etcd's user may put keys of evictions, as far as is known.
-    pub(crate) fn may_evict(&self) -> bool {
-        !self.may_not_evict.load(Ordering::Relaxed)
-    }
-
     /// The handle, and what callers ask of the writer.
     pub(super) fn new(
         client: EtcdClient,
@@ -114,7 +107,6 @@ impl EtcdStore {
             again: Notify::new(),
             adopted: Notify::new(),
             evictions: Notify::new(),
-            may_not_evict: AtomicBool::new(false),
             learned: watch::Sender::new(0),
             away: watch::Sender::new(Some(Outage {
                 reason: "the ledger in etcd was not read yet: nothing is promised".into(),

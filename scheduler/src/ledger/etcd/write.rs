@@ -186,7 +186,6 @@ impl Writer {
                     self.caught_up(target, missing).await;
                 }
                 Err(EtcdError::Refused(why)) if evicts && is_denied(&why) => {
-                    self.context.shared.may_not_evict.store(true, Ordering::Relaxed);
                     self.context.book(|book| book.set_may_evict(false));
                     self.context.shared.evictions.notify_one();
                 }
