@@ -411,6 +411,8 @@ fn hosts_agree_on_who_is_well() {
     world.set_well(0, "web-1", true);
     world.say("and come back", &[0], &both);
     world.hosts.switch.plug(0, true);
+    // While they stand, these votes count for the host too, which has not seen them before.
+    world.agrees("the others withdraw what they said while it was away");
     world.say("the host is back", &all, &both);
 
     etcd_fails(&mut world, &both);

@@ -148,14 +148,15 @@ async fn reload(State(admin): State<Admin>) -> Response {
 
 /// Whether answers show the current state of the source; if not, the reasons.
 async fn readyz(State(admin): State<Admin>) -> Response {
+    // First: what is published after this look need not have been built when the views are looked at.
+    let mut reasons = admin.readiness.reasons();
     let settled = async {
         for settling in &admin.settling {
+            settling.known().await;
             settling.settled().await;
         }
     };
-    let late = tokio::time::timeout(SETTLE_LIMIT, settled).await.is_err();
-    let mut reasons = admin.readiness.reasons();
-    if late {
+    if reasons.is_empty() && tokio::time::timeout(SETTLE_LIMIT, settled).await.is_err() {
         Arc::make_mut(&mut reasons).insert("views", "still being built".into());
     }
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -195,6 +196,21 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_ready_when_the_views_of_what_was_published_are_there() {
+        let store = Arc::new(Store::new(()));
+        let follower = store.follower();
+        let identity = Identity { program: None, refused: None, attempts: Attempts::default() };
+        let (readiness, registry) = (Arc::default(), Arc::default());
+        let admin = Admin { readiness, registry, reload: None, settling: vec![store.clone()], identity };
+        let status = async || readyz(State(admin.clone())).await.status();
+        assert_eq!(status().await, StatusCode::SERVICE_UNAVAILABLE, "nothing is published");
+        store.publish(Arc::new(()));
+        assert_eq!(status().await, StatusCode::SERVICE_UNAVAILABLE, "no view was built of it");
+        follower.reached(store.revision());
+        assert_eq!(status().await, StatusCode::OK);
+    }
 
     #[tokio::test]
     async fn web_pages_reach_no_admin_page() {
