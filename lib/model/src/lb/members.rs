@@ -121,11 +121,14 @@ impl<'s> Finder<'s> {
         let mut seen: HashSet<&Text> = HashSet::new();
         let mut open: Vec<&Arc<Service>> = planned.targets.iter().rev().collect();
         while let Some(service) = open.pop() {
+            let kind = service.kind();
+            // Most rules lead to one service that leads no further: it needs no table.
+            let is_alone = kind != "dnsService" && planned.targets.len() == 1 && seen.is_empty();
             // Aliases may lead in a circle.
-            if !seen.insert(service.id()) {
+            if !is_alone && !seen.insert(service.id()) {
                 continue;
             }
-            match service.kind() {
+            match kind {
                 _ if matches!(
                     service.fields().text("state").map_or("", |state| state),
                     "inactive" | "deactivating" | "removed" | "removing"
@@ -145,13 +148,14 @@ impl<'s> Finder<'s> {
         members: &mut Vec<Member>,
         left_out: &mut Vec<LeftOut>,
     ) {
-        let (mut running, mut others) = (Vec::with_capacity(service.members().len()), Vec::new());
-        for container in service.members().iter().filter_map(|uuid| self.container(uuid)) {
-            if container.runs() { &mut running } else { &mut others }.push(container);
-        }
-        let is_well = self.snapshot.is_well(service, &running, self.view.panic_threshold);
+        // All of them first, so that the processor fetches one while it looks for the next.
+        let mut found: Vec<&Arc<Container>> = Vec::with_capacity(service.members().len());
+        found.extend(service.members().iter().filter_map(|uuid| self.container(uuid)));
+        found.sort_by_key(|container| !container.runs());
+        let (running, others) = found.split_at(found.partition_point(|container| container.runs()));
+        let is_well = self.snapshot.is_well(service, running, self.view.panic_threshold);
         let ill = running.iter().filter(|container| !is_well(container));
-        for container in ill.chain(&others) {
+        for container in ill.chain(others) {
             let reason = unhealthy(container).unwrap_or("it does not run");
             let place = (container.state() == "stopping").then(|| self.place(container, port).ok()).flatten();
             let draining = place.map(|place| Draining { place, limit: drain_limit(service) });

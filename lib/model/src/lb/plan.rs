@@ -209,6 +209,7 @@ impl LbPlan {
         }
         // No rule gives the name of a backend without one.
         let mut names: HashSet<Text> = HashSet::new();
+        let mut unnamed = "b".to_owned();
         for (number, (protocol, mut rules)) in ports {
             rules.sort_by_cached_key(|(position, planned)| {
                 key(&planned.rule, planned.tier, planned.foreign, original, *position)
@@ -237,7 +238,11 @@ impl LbPlan {
                     }
                     is_free
                 });
-                let name = name.unwrap_or_else(|| format!("b{}", index + 1).into());
+                let name = name.unwrap_or_else(|| {
+                    unnamed.truncate(1);
+                    let _ = write!(unnamed, "{}", index + 1);
+                    unnamed.as_str().into()
+                });
                 let mut backend = Backend { name, protocol, members: Vec::new(), left_out: Vec::new() };
                 finder.find(&planned, &mut backend.members, &mut backend.left_out);
                 known.insert(place, (index, planned.tier));
