@@ -16,15 +16,12 @@ use std::sync::Arc;
 use clap::Args;
 use engine::Endpoint;
 use live::config::{DockerOption, Engine};
-use process::{Failure, Launch, ProcessOptions};
+use process::{Failure, Launch, OF_ADDRESSES, ProcessOptions};
 use scheduler::EnginePolicy;
 use tracing::info;
 
 use crate::engine_proxy::exchange::Exchange;
 use crate::engine_proxy::places::Places;
-
-/// Options of the process that mean nothing here.
-const OF_SERVICES: [&str; 3] = ["add_address", "serve_containers", "interface"];
 
 /// Pass on what Berth needs of a Docker Engine, and refuse everything else
 ///
@@ -32,7 +29,7 @@ const OF_SERVICES: [&str; 3] = ["add_address", "serve_containers", "interface"];
 /// created has to be allowed by the policy; only containers that a scheduler started are started, stopped and removed;
 /// of what the engine says, only the fields that Berth reads are passed on.
 #[derive(Args)]
-#[command(mut_args(|argument| if OF_SERVICES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
+#[command(mut_args(|argument| if OF_ADDRESSES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
 pub(crate) struct EngineProxy {
     /// The socket to listen on; the group of this process may use it
     #[arg(

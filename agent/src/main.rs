@@ -146,7 +146,7 @@ struct Up {
 const ADMIN_PORTS: [u16; 3] = [8112, 8113, 8114];
 
 /// Flags that are there or not, see [`process::arguments::normalise`].
-const SWITCHES: [&str; 5] = ["debug", "xff", "add-address", "serve-containers", "network"];
+const SWITCHES: [&str; 6] = ["debug", "xff", "add-address", "serve-containers", "keep-address", "network"];
 
 /// Where containers ask for metadata and names.
 const FOR_CONTAINERS: [SocketAddr; 2] = [

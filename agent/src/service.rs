@@ -42,7 +42,7 @@ enum Action {
         #[arg(last = true, required = true)]
         up: Vec<OsString>,
     },
-    /// Stop the service and remove it; its log and its state stay
+    /// Stop the service and remove it and its addresses; its log and its state stay
     Uninstall(Name),
     /// Set up the restart after failures and the event log again, of a service that an installer made
     Repair(Name),
@@ -50,6 +50,11 @@ enum Action {
     Start(Name),
     /// Stop the service and wait until it has ended
     Stop(Name),
+    /// Take away the addresses that a service or process left which has stopped
+    ///
+    /// A service of Windows leaves its addresses on their adapter when it stops, so that they are never missing while it starts
+    /// again. Those of services and processes that run stay.
+    Release,
     /// Tell what the service does at the moment; the exit code is 0 when it runs
     Status(Name),
     /// What the system starts
@@ -99,9 +104,13 @@ impl Service {
                 let data = data.unwrap_or_else(|| data_folder(&name.name));
                 install(name.name, after, &data, up, file.as_deref())
             }
-            Action::Uninstall(Name { name }) => {
-                service::uninstall(&name).map(|()| format!("{name} is removed")).map_err(Failure::from)
-            }
+            Action::Uninstall(Name { name }) => service::uninstall(&name).map_err(Failure::from).and_then(|()| {
+                Ok([format!("{name} is removed")].into_iter().chain(release()?).collect::<Vec<_>>().join("\n"))
+            }),
+            Action::Release => release().map(|released| match &released[..] {
+                [] => "there is no address that a Berth left which has stopped".to_owned(),
+                released => released.join("\n"),
+            }),
             Action::Repair(Name { name }) => service::repair(&name)
                 .map(|unknown| format!("{name} is set up\n{}", unknown_settings(&unknown)).trim_end().to_owned())
                 .map_err(Failure::from),
@@ -112,7 +121,9 @@ impl Service {
                 service::stop(&name).map(|()| format!("{name} has stopped")).map_err(Failure::from)
             }
             Action::Status(Name { name }) => return status(&name),
-            Action::Run { name, folder, up: arguments } => {
+            Action::Run { name, folder, up: mut arguments } => {
+                // No successor can have the sockets here; at least the addresses are there all the time.
+                arguments.insert(0, "--keep-address".into());
                 let served = std::env::set_current_dir(&folder)
                     .map_err(|failure| Failure::from(format!("{}: {failure}", folder.display())))
                     .and_then(|()| service::run(&name.name, move || code(up(arguments))).map_err(Failure::from));
@@ -128,6 +139,13 @@ impl Service {
             Err(failure) => refuse(&failure.to_string()),
         }
     }
+}
+
+/// Takes away the addresses of Berths that are gone; gives a line about each.
+fn release() -> Result<Vec<String>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let removed = runtime.block_on(platform::address::remove_left())?;
+    Ok(removed.into_iter().map(|(address, interface)| format!("{address} is removed from {interface}")).collect())
 }
 
 /// The error of a service that ended, with what its log says about it.

@@ -64,7 +64,7 @@ const EVERYDAY: &[&str] =
 const PROGRAM: Program = Program {
     name: "dns",
     about: "Answers the names of the cluster for each client, and forwards everything else",
-    switches: &["debug", "add-address", "serve-containers"],
+    switches: &["debug", "add-address", "serve-containers", "keep-address"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check,

@@ -63,7 +63,7 @@ const EVERYDAY: &[&str] =
 const PROGRAM: Program = Program {
     name: "metadata",
     about: "Answers over HTTP which container asks, and which others there are",
-    switches: &["debug", "xff", "subscribe", "add-address", "serve-containers"],
+    switches: &["debug", "xff", "subscribe", "add-address", "serve-containers", "keep-address"],
     everyday: &[("", EVERYDAY), ("serve", EVERYDAY)],
     admin_port: ADMIN_PORT,
     check: check_cluster,

@@ -77,7 +77,7 @@ const EVERYDAY_OF_RUN: &[&str] = &[
 const PROGRAM: Program = Program {
     name: "scheduler",
     about: "Places containers on specific hosts and says why",
-    switches: &["debug", "add-address", "serve-containers"],
+    switches: &["debug", "add-address", "serve-containers", "keep-address"],
     everyday: &[("", EVERYDAY_BESIDE_COMMANDS), ("serve", EVERYDAY), ("run", EVERYDAY_OF_RUN)],
     admin_port: ADMIN_PORT,
     check: check_cluster,

@@ -394,13 +394,14 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     assert_eq!(theirs, "web of a container", "a redirect outlived its process");
     // Another user does all that as well.
     let mut agent = serve_containers(&world).with("--user", "64123").start();
-    agent.line("that it was left", |line| line["message"] == "address was left by a crash");
+    agent.line("that it was left", |line| line["message"] == "address was left by a process that is gone");
     is_ready(&world);
     assert_eq!(within(&world, "web", &["curl", "-s", "-m", "5", SELF]), "web");
     assert_eq!(world.pair.on_host(&["curl", "-s", "http://169.254.169.250/latest/self"]), "host/\n");
     assert_eq!(world.pair.in_container(&["curl", "-s", "-m", "5", PUBLISHED]), "web of a container");
     agent.stop();
     assert!(!has("169.254.169.250") && !has("169.254.169.251"), "the addresses are gone");
+    addresses_stay_for_the_next_start(&world);
     let told = doctor(&world);
     let start =
         format!("-> as root: agent up --docker=unix://{} --serve-containers\n", world.engine.socket().display());
@@ -409,6 +410,27 @@ fn one_flag_serves_all_containers_of_the_engine_and_no_neighbour() {
     let told = doctor(&world);
     world.engine.go_on();
     assert!(told.contains("bad  engine") && told.contains("docker.sock hangs"), "{told}");
+}
+
+/// As a service of Windows leaves them, until they are released.
+fn addresses_stay_for_the_next_start(world: &Boxed) {
+    let release = || {
+        let release = Launch::bare(Executable::Agent).word("service").word("release");
+        release.in_namespace(&world.pair.host).run().output
+    };
+    let none = "there is no address that a Berth left which has stopped\n";
+    assert_eq!(release(), none);
+    for _ in 0..2 {
+        let mut agent = serve_containers(world).word("--keep-address").start();
+        is_ready(world);
+        assert_eq!(release(), none, "it serves");
+        agent.stop();
+        assert!(has_address(&world.pair, "169.254.169.250") && has_address(&world.pair, "169.254.169.251"));
+    }
+    let mut released: Vec<_> = release().lines().map(str::to_owned).collect();
+    released.sort();
+    assert_eq!(released, ["169.254.169.250 is removed from docker0", "169.254.169.251 is removed from docker0"]);
+    assert!(!has_address(&world.pair, "169.254.169.250") && !has_address(&world.pair, "169.254.169.251"));
 }
 
 /// Nobody is denied an answer because the engine reports a container a moment after it began to ask.

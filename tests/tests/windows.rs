@@ -6,11 +6,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tests::cluster::ClusterFolder;
-use tests::wait::seconds;
-use tests::{Companion, Executable, Launch, Process, Service, binaries, eventually, repository, skip};
+use tests::namespace::Pair;
+use tests::wait::{scaled, seconds};
+use tests::{Companion, Executable, Launch, Process, Service, binaries, eventually, repository, skip, tell};
 
 const LIMIT: Duration = Duration::from_secs(15);
 
@@ -22,7 +23,7 @@ fn windows() -> bool {
     let there = binaries::are_for_windows();
     if !there && std::env::var_os("BERTH_EXECUTABLES").is_some_and(|value| value == "1") {
         // This is the run of all tests; the run under Wine is another one.
-        tests::tell("windows.rs: left to the run under Wine");
+        tell("windows.rs: left to the run under Wine");
     } else if !there {
         skip("no Windows executables; tests/run --executables builds them and runs this");
     }
@@ -170,7 +171,7 @@ fn the_same_bytes_as_on_linux() {
     );
     let [a, b] = [wine.scheduler, linux.scheduler].map(|to| exchange(to, "127.0.0.1", request.as_bytes()));
     same("a placement".to_owned(), &a, &b);
-    tests::tell(&format!("the same bytes under Wine in {compared} answers"));
+    tell(&format!("the same bytes under Wine in {compared} answers"));
 }
 
 /// A balancer with a rule of each kind, and members that are well, leaving and gone.
@@ -294,6 +295,70 @@ fn a_service_lives_from_its_installation_to_its_removal() {
     let logs = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path());
     let log: String = logs.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap()).collect();
     assert!(log.contains("service stop") && !log.contains("ERROR"), "{log}");
+}
+
+/// No one can take the sockets of a service over, but its addresses are there while it starts again.
+#[test]
+fn addresses_of_a_service_stay_while_it_starts_again() {
+    if !windows() {
+        return;
+    }
+    let Some(pair) = Pair::try_new("10.42.0.7") else { return };
+    let files = ClusterFolder::new(tests::cluster::shop_text());
+    let name = format!("berth-stays-{}", std::process::id());
+    let (file, data) = (files.file().display().to_string(), files.path("data").display().to_string());
+    let agent = |words: &[&str]| {
+        let agent = words.iter().fold(Launch::bare(Executable::Agent), Launch::word);
+        let ended = agent.in_namespace(&pair.host).run();
+        ended.output + &ended.errors
+    };
+    let with_name = |action: &str| agent(&["service", action, "--name", &name]);
+    // For Wine, which ends its services with the last other program.
+    let mut beside = Launch::metadata(&files.file()).in_namespace(&pair.host).start();
+    beside.line("that it serves", |line| line["message"] == "serving");
+
+    let install = ["service", "install", "--name", &name, "--data", &data, "--", &file, "--add-address"];
+    let serve = ["--metadata", "169.254.169.250:80", "--dns", "169.254.169.251:53", "--interface", "cable0"];
+    let others = ["--scheduler", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let said = agent(&[&install[..], &serve, &others].concat());
+    if said.contains(OPEN_FOLDER) {
+        return skip(OPEN_FOLDER);
+    }
+    assert!(said.contains("is installed"), "{said}");
+    assert_eq!(with_name("start"), format!("{name} runs\n"));
+    let answers = || pair.in_container(&["curl", "-s", "-m", "1", "http://169.254.169.250/"]).contains("2015-12-19");
+    eventually("the service answers", LIMIT, || answers().then_some(()));
+    let has_addresses = || {
+        let addresses = pair.on_host(&["ip", "-o", "address", "show"]);
+        ["169.254.169.250/32", "169.254.169.251/32"].map(|address| addresses.contains(address))
+    };
+
+    let (mut last, mut gap) = (Instant::now(), Duration::ZERO);
+    std::thread::scope(|scope| {
+        let restart = scope.spawn(|| ["stop", "start"].map(with_name));
+        loop {
+            let is_over = restart.is_finished();
+            assert_eq!(has_addresses(), [true, true]);
+            if answers() {
+                (gap, last) = (gap.max(last.elapsed()), Instant::now());
+                if is_over {
+                    break;
+                }
+            }
+            assert!(last.elapsed() < scaled(LIMIT), "it does not answer any more");
+        }
+        assert_eq!(restart.join().unwrap(), [format!("{name} has stopped\n"), format!("{name} runs\n")]);
+    });
+    tell(&format!("a restart of a service: no answer for {gap:?}"));
+
+    let none = "there is no address that a Berth left which has stopped\n";
+    assert_eq!(agent(&["service", "release"]), none, "it serves");
+    let said = with_name("uninstall");
+    let removed = |address: &str| format!("{address} is removed from cable0");
+    assert!(said.starts_with(&format!("{name} is removed\n")), "{said}");
+    assert!(said.contains(&removed("169.254.169.250")) && said.contains(&removed("169.254.169.251")), "{said}");
+    assert_eq!(has_addresses(), [false, false]);
+    assert_eq!(agent(&["service", "release"]), none);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Putting the service's own address on an interface, and taking it away.
 //!
 //! The address is added with the longest prefix (`/32`, `/128`): it makes the machine answer for that one address and
-//! adds no route. It is marked as added by Berth (Linux: by its label, Windows: by a file), so that the next start after a
-//! crash recognises it and removes it at its own end. On Linux IPv6 addresses have no label and are not recognised.
+//! adds no route. It is marked as added by Berth (Linux: by its label, Windows: by a file), so that the next start recognises
+//! one that a crash or [a stop](AddedAddress::can_stay) left. On Linux IPv6 addresses have no label and are not recognised.
 
 mod events;
 
@@ -30,7 +30,7 @@ pub struct AddedAddress {
 pub enum Origin {
     /// [`add`] put it there.
     Added,
-    /// A Berth that crashed left it there; it is removed like an added one.
+    /// A Berth that is gone left it there; it is removed like an added one.
     Leftover,
     /// Another program or a person put it there, or a Berth that still runs; it stays.
     Foreign,
@@ -61,6 +61,11 @@ impl AddedAddress {
     /// How it got there, which decides whether [`remove`](Self::remove) takes it away.
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Whether the next start recognises it, if it is not removed now.
+    pub fn can_stay(&self) -> bool {
+        system::MARKS_IPV6 || self.address.is_ipv4()
     }
 
     /// Makes this process the one to take the address away: the one that did so before is gone, and this one has its place.
@@ -215,13 +220,13 @@ pub async fn add(listen: SocketAddr, target: Target<'_>) -> Result<AddedAddress,
     };
     // What a crash left on another interface would stay there for ever.
     for left in holders.iter().filter(|other| other.marked && other.index != interface.index) {
-        if !system::is_served(listen) {
+        if !is_served(address) {
             let attempt = Attempt { verb: "remove", address, interface: name_of(&interfaces, left.index) };
             system.remove(address, left.index).await.map_err(|error| attempt.failed(error))?;
         }
     }
     let origin = match holder {
-        Some(holder) if holder.marked && !system::is_served(listen) => Origin::Leftover,
+        Some(holder) if holder.marked && !is_served(address) => Origin::Leftover,
         Some(_) => Origin::Foreign,
         None => {
             let attempt = Attempt { verb: "add", address, interface: &interface.name };
@@ -230,6 +235,38 @@ pub async fn add(listen: SocketAddr, target: Target<'_>) -> Result<AddedAddress,
         }
     };
     Ok(AddedAddress { address, interface: interface.clone(), origin })
+}
+
+/// Takes away the addresses that a Berth which is gone left on interfaces. Gives each with the name of its interface.
+///
+/// # Errors
+///
+/// Fails at the first one that cannot be removed.
+///
+/// # Cancel safety
+/// When dropped some may be removed.
+pub async fn remove_left() -> Result<Vec<(IpAddr, String)>, AddressError> {
+    let mut system = Addresses::open().map_err(AddressError::Unlisted)?;
+    let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
+    let mut removed = Vec::new();
+    for address in system.marked().await.map_err(AddressError::Unlisted)? {
+        if is_served(address) {
+            continue;
+        }
+        let holders = system.holders(address).await.map_err(AddressError::Unlisted)?;
+        for left in holders.into_iter().filter(|holder| holder.marked) {
+            let interface = name_of(&interfaces, left.index);
+            let attempt = Attempt { verb: "remove", address, interface };
+            system.remove(address, left.index).await.map_err(|error| attempt.failed(error))?;
+            removed.push((address, interface.to_owned()));
+        }
+    }
+    Ok(removed)
+}
+
+/// Whether a program listens on the address, whichever port it is.
+fn is_served(address: IpAddr) -> bool {
+    crate::socket::has_listener(|local| local.ip() == address.to_canonical())
 }
 
 /// Name of an interface that has `address`, when one has.

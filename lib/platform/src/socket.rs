@@ -12,7 +12,6 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
 pub(crate) use system::can_segment;
-#[cfg(unix)]
 pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;

@@ -49,7 +49,7 @@ impl HeldAddresses {
         let address = platform::address::add(listen, target(options)).await?;
         let how = match address.origin() {
             Origin::Added => "added",
-            Origin::Leftover => "was left by a crash",
+            Origin::Leftover => "was left by a process that is gone",
             Origin::Foreign => "was there already",
         };
         info!(address = %address.address(), interface = address.interface(), "address {how}");
@@ -113,10 +113,16 @@ impl HeldAddresses {
         }
     }
 
-    /// Removes the addresses that this process has to remove.
-    pub(crate) async fn remove(self) {
+    /// Removes the addresses that this process has to remove; with `keep` those stay that the next start recognises.
+    pub(crate) async fn end(self, keep: bool) {
         for HeldAddress { address: held, .. } in std::mem::take(&mut *self.0.lock().await) {
             let address = held.address();
+            if keep && held.can_stay() {
+                if held.origin() != Origin::Foreign {
+                    info!(%address, interface = held.interface(), "the address stays for the next start");
+                }
+                continue;
+            }
             if let Err(failure) = held.remove().await {
                 warn!(%failure, %address, "the address stays");
             }

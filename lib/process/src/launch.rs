@@ -122,7 +122,7 @@ where
             pages: Router::new(),
         })
         .await;
-        addresses.remove().await;
+        addresses.end(options.keep_address).await;
         outcome
     });
     runtime.shutdown_timeout(RUNTIME_STOP_LIMIT);

@@ -21,6 +21,7 @@ pub enum LogFormat {
 /// The options of the process itself.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Process")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct ProcessOptions {
     /// How log lines look, on standard error
     #[arg(long, value_enum, default_value_t, env = "BERTH_LOG_FORMAT")]
@@ -52,11 +53,19 @@ pub struct ProcessOptions {
     #[arg(long, env = "BERTH_SERVE_CONTAINERS")]
     pub serve_containers: bool,
 
+    /// Leave the address there at the end, for the next start, so that it is never missing in between; `agent service release`
+    /// takes it away. A service of Windows does this by itself
+    #[arg(long, env = "BERTH_KEEP_ADDRESS")]
+    pub keep_address: bool,
+
     /// The interface for the address [default: the first one that is up and not loopback, with --serve-containers the
     /// engine's]
     #[arg(long, value_name = "NAME", env = "BERTH_INTERFACE")]
     pub interface: Option<String>,
 }
+
+/// Options that mean nothing to a program that adds no address, whose help does not show them.
+pub const OF_ADDRESSES: [&str; 4] = ["add_address", "serve_containers", "keep_address", "interface"];
 
 /// Where the last good snapshot is stored.
 #[derive(Args, Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Addresses through rtnetlink.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -17,6 +17,9 @@ pub(super) const ENGINE_INTERFACE: &str = "docker0";
 
 /// An address of one interface is answered on all of them (the weak host model).
 pub(super) const ANSWERS_EVERYWHERE: bool = true;
+
+/// Whether addresses of IPv6 that Berth added are recognised. Addresses of IPv6 have no label.
+pub(super) const MARKS_IPV6: bool = false;
 
 /// The mark of an address that Berth added: its label is the interface's name and this.
 const MARK: &str = ":berth";
@@ -48,12 +51,21 @@ impl Addresses {
     pub(super) async fn holders(&mut self, address: IpAddr) -> io::Result<Vec<Holder>> {
         let request = self.0.address().get().set_address_filter(address);
         let found: Vec<AddressMessage> = request.execute().try_collect().await.map_err(into_io)?;
-        let is_mark =
-            |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Label(label) if label.ends_with(MARK));
         Ok(found
             .into_iter()
             .map(|message| Holder { index: message.header.index, marked: message.attributes.iter().any(is_mark) })
             .collect())
+    }
+
+    /// The addresses that have Berth's mark.
+    pub(super) async fn marked(&mut self) -> io::Result<Vec<IpAddr>> {
+        let found: Vec<AddressMessage> = self.0.address().get().execute().try_collect().await.map_err(into_io)?;
+        let marked = found.into_iter().filter(|message| message.attributes.iter().any(is_mark));
+        let address = |attribute: &AddressAttribute| match attribute {
+            AddressAttribute::Local(address) => Some(*address),
+            _ => None,
+        };
+        Ok(marked.filter_map(|message| message.attributes.iter().find_map(address)).collect())
     }
 
     /// Whether it was added: `false` when another program was faster.
@@ -93,6 +105,10 @@ impl Addresses {
     }
 }
 
+fn is_mark(attribute: &AddressAttribute) -> bool {
+    matches!(attribute, AddressAttribute::Label(label) if label.ends_with(MARK))
+}
+
 /// Not EACCES, which has other reasons.
 pub(super) fn is_not_permitted(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EPERM)
@@ -100,11 +116,6 @@ pub(super) fn is_not_permitted(error: &io::Error) -> bool {
 
 pub(super) fn same_name(left: &str, right: &str) -> bool {
     left == right
-}
-
-/// Whether a program listens on the address, whichever port it is.
-pub(super) fn is_served(listen: SocketAddr) -> bool {
-    crate::socket::has_listener(|local| local.ip() == listen.ip().to_canonical())
 }
 
 /// The label of an address that Berth adds: the name of the interface, cut where it is too long, and the mark.

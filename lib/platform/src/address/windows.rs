@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +33,9 @@ pub(super) const ENGINE_INTERFACE: &str = "vEthernet (nat)";
 /// An address is answered on its own adapter only.
 pub(super) const ANSWERS_EVERYWHERE: bool = false;
 
+/// Whether addresses of IPv6 that Berth added are recognised. A file says so for each of them.
+pub(super) const MARKS_IPV6: bool = true;
+
 /// Longest time until a new address can be bound.
 ///
 /// Looking for another machine with the same address takes about a second, where the system insists on it.
@@ -61,6 +64,18 @@ impl Addresses {
         let recorded = fs::read_to_string(record(address)).ok();
         let holder = |index: u32| Holder { index, marked: recorded.as_deref() == Some(&index.to_string()) };
         Ok(holders.map(|adapter| holder(adapter.index)).collect())
+    }
+
+    /// The addresses that have Berth's mark.
+    pub(super) async fn marked(&mut self) -> io::Result<Vec<IpAddr>> {
+        let on_adapters = adapters()?.into_iter().flat_map(|adapter| {
+            let index = adapter.index.to_string();
+            adapter.addresses.into_iter().map(move |address| (address, index.clone()))
+        });
+        let is_recorded = |(address, index): &(IpAddr, String)| {
+            fs::read_to_string(record(*address)).is_ok_and(|recorded| recorded == *index)
+        };
+        Ok(on_adapters.filter(is_recorded).map(|(address, _)| address).collect())
     }
 
     /// Whether it was added: `false` when another program was faster. Returns when the address can be bound.
@@ -104,13 +119,6 @@ impl Addresses {
             code => Err(os_error(code)),
         }
     }
-}
-
-/// Whether a program listens there, which is seen by trying the same.
-pub(super) fn is_served(listen: SocketAddr) -> bool {
-    // Of another user's program the system says that it is forbidden.
-    let taken = |error: io::Error| matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied);
-    crate::socket::tcp_listener(listen).is_err_and(taken)
 }
 
 /// The file that says on which adapter Berth added an address: there is no room for a mark on the address itself.

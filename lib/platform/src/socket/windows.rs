@@ -178,11 +178,28 @@ pub(super) fn forbidden(address: SocketAddr, transport: Transport) -> String {
 
 /// Finds the owner of an address that is in use.
 pub(super) fn owner(address: SocketAddr, transport: Transport) -> Option<Owner> {
-    let pid = [AF_INET, AF_INET6].into_iter().find_map(|family| {
-        let layout = layout(transport, family);
-        pid_in(&table(transport, family)?, &layout, address)
-    })?;
+    let (_, pid) = sockets(transport).find(|(local, _)| prevents(*local, address))?;
     Some(Owner { pid, name: process_name(pid) })
+}
+
+/// Whether a socket at `local` prevents `address` from being bound.
+fn prevents(local: SocketAddr, address: SocketAddr) -> bool {
+    local.port() == address.port()
+        && local.is_ipv4() == address.is_ipv4()
+        && (local.ip() == address.ip() || local.ip().is_unspecified() || address.ip().is_unspecified())
+}
+
+/// Whether a socket of this machine listens on an address of which this is true.
+pub(crate) fn has_listener(is: impl Fn(SocketAddr) -> bool) -> bool {
+    sockets(Transport::Tcp).any(|(local, _)| is(SocketAddr::new(local.ip().to_canonical(), local.port())))
+}
+
+/// The addresses of the sockets that take connections or datagrams, with their processes.
+fn sockets(transport: Transport) -> impl Iterator<Item = (SocketAddr, u32)> {
+    [AF_INET, AF_INET6].into_iter().flat_map(move |family| {
+        let table = table(transport, family).unwrap_or_default();
+        rows(&table, &layout(transport, family))
+    })
 }
 
 /// Where a row of a table has what; in words of 32 bits, of which all tables consist.
@@ -204,10 +221,10 @@ fn layout(transport: Transport, family: ADDRESS_FAMILY) -> Layout {
     Layout { words, address, address_words, port, pid }
 }
 
-/// Finds the process whose socket prevents `address` from being bound.
-fn pid_in(table: &[u32], layout: &Layout, address: SocketAddr) -> Option<u32> {
-    let (&count, rows) = table.split_first()?;
-    rows.chunks_exact(layout.words).take(count as usize).find_map(|row| {
+/// The local addresses in a table, with the processes of their sockets.
+fn rows(table: &[u32], layout: &Layout) -> Vec<(SocketAddr, u32)> {
+    let Some((&count, rows)) = table.split_first() else { return Vec::new() };
+    let row = |row: &[u32]| {
         // The port is in network order in the lower half; the upper half may be anything.
         let [high, low, ..] = row[layout.port].to_le_bytes();
         let mut bytes = [0; 16];
@@ -218,11 +235,9 @@ fn pid_in(table: &[u32], layout: &Layout, address: SocketAddr) -> Option<u32> {
             (1, [a, b, c, d, ..]) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
             _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         };
-        let meets = u16::from_be_bytes([high, low]) == address.port()
-            && local.is_ipv4() == address.is_ipv4()
-            && (local == address.ip() || local.is_unspecified() || address.ip().is_unspecified());
-        meets.then_some(row[layout.pid])
-    })
+        (SocketAddr::new(local, u16::from_be_bytes([high, low])), row[layout.pid])
+    };
+    rows.chunks_exact(layout.words).take(count as usize).map(row).collect()
 }
 
 fn table(transport: Transport, family: ADDRESS_FAMILY) -> Option<Vec<u32>> {
@@ -315,7 +330,9 @@ mod tests {
             (&tcp, Transport::Tcp, "[::1]:53", None),
             (&[], Transport::Tcp, "127.0.0.1:53", None),
         ] {
-            let found = pid_in(table, &layout(transport, AF_INET), address.parse().unwrap());
+            let address = address.parse().unwrap();
+            let mut found = rows(table, &layout(transport, AF_INET)).into_iter();
+            let found = found.find(|(local, _)| prevents(*local, address)).map(|(_, pid)| pid);
             assert_eq!(found, pid, "{address} {table:?}");
         }
     }
