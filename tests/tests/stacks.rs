@@ -306,6 +306,7 @@ fn a_stack_is_brought_up_updated_and_taken_down_while_schedulers_die() {
     let units = planned["services"][0]["units"].as_array().unwrap();
     let places: Vec<_> = units.iter().map(|unit| unit["to"].as_str().unwrap()).collect();
     assert_eq!((places.len(), planned["revision"].as_u64()), (4, Some(0)), "{planned:#}");
+    assert_eq!(world.json(0, &["up", &first, "--dry-run"]), planned);
     assert!(world.containers(true).is_empty());
     let up = world.ask(0, &["up", &first, "--expect", "0"]);
     assert_eq!(up.code, Some(0), "{}{}", up.output, up.errors);

@@ -71,6 +71,9 @@ Examples:
 pub struct Up {
     #[command(flatten)]
     wanted: Wanted,
+    /// Say what would change, as `plan` does; changes nothing
+    #[arg(long, conflicts_with_all = ["detach", "timeout", "expect"])]
+    dry_run: bool,
     /// Only if the stack is at this revision, as `plan` has shown it; 0 when there is none
     #[arg(long, value_name = "REVISION")]
     expect: Option<u64>,
@@ -193,6 +196,9 @@ fn show(answer: &Value) {
 
 impl Up {
     pub(in crate::cli) async fn run(self) -> Outcome {
+        if self.dry_run {
+            return Plan { wanted: self.wanted, ask: self.ask }.run().await;
+        }
         let read = self.wanted.read()?;
         let body = self.wanted.manner.body(&read.services);
         let done = brought_up(&read.name, body, self.expect, &self.waiting, &self.ask).await;
