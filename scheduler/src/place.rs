@@ -31,6 +31,7 @@ mod what_if;
 pub(crate) mod windows;
 pub(crate) mod work;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +55,13 @@ use crate::place::inventory::Inventory;
 use crate::place::promise::unreadable;
 use crate::place::refusal::Refusal;
 use crate::place::replica::{member_names, promised_replica};
-use crate::place::report::{HostReport, report};
+use crate::place::report::{HostReport, ImageReport, image_report, report};
 use crate::place::request::Request;
 use crate::place::room::Room;
 use crate::place::score::{Queue, Ranking, Ties};
 use crate::place::strategy::{Order, Strategy};
 use crate::policy::{Denial, Policy};
+use crate::start::credentials::RequestCredentials;
 use crate::start::endpoint::Endpoints;
 use crate::start::platforms::Platforms;
 use crate::start::silent::SilentEngines;
@@ -308,6 +310,28 @@ impl Placer {
             report.without(away)
         };
         Ok(reports.map(reported).collect())
+    }
+
+    /// The images that placements ask for, by name, and whether a host runs them; none if there is no such host.
+    ///
+    /// What a registry said to a client with credentials of its own is not used.
+    pub fn images_on(&self, host: &str, now: Duration) -> Result<Vec<ImageReport>, Refusal> {
+        let (inventory, promised, asked) = self.with(now, |book| {
+            let placements = book.records().filter(|(_, record)| record.is_placement() && !record.is_over());
+            let asked: Vec<_> = placements.map(|(_, record)| record.asked.clone()).collect();
+            Ok((book.inventory().clone(), book.promised().clone(), asked))
+        })?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let Some(host) = inventory.hosts().find(host) else { return Ok(Vec::new()) };
+        let mut images = BTreeSet::new();
+        for asked in asked {
+            let Ok(mut request) = Request::parse(&asked.into()) else { continue };
+            self.platforms.fill(&mut request, &RequestCredentials::default());
+            let isolation = request.isolation;
+            let members = request.members.into_iter();
+            images.extend(members.filter_map(|member| Some((member.image?, member.platforms, isolation))));
+        }
+        Ok(images.into_iter().map(|image| image_report(&room, host, image)).collect())
     }
 
     /// How many hosts are known and how many promises are held.

@@ -128,6 +128,17 @@ fn every_view_answers_without_script_and_to_nobody_elses_pages() {
     for expected in ["shop.example.org", "127.42.1.11:80", "services/shop/lb"] {
         assert!(balancer.contains(expected), "no {expected} in {balancer}");
     }
+    let image = r#"{"name": "shop/new:1", "platforms": [{"os": "windows", "os_version": "10.0.26100.1"}]}"#;
+    let placed = http::post("/v1/placements", format!(r#"{{"image": {image}}}"#)).ask(agent.address_of("scheduler"));
+    assert!(placed.text().contains("win-2025"), "{}", placed.text());
+    let refusal = "shop/new:1 is for windows 26100.1, host is ";
+    for (host, expected) in [("linux-1", refusal), ("win-2022", refusal), ("win-2025", "windows 10.0.26100.1 process")]
+    {
+        let hosts = http::get(format!("/ui/hosts?q={host}")).ask(page).text();
+        let link = hosts.split("/ui/hosts/").nth(1).unwrap().split('"').next().unwrap();
+        let text = http::get(format!("/ui/hosts/{link}")).ask(page).text();
+        assert!(text.contains(expected), "{host}: no {expected} in {text}");
+    }
     let found = http::get("/ui/search?q=measured").ask(page).text();
     let link = found.split("/ui/containers/").nth(1).unwrap().split('"').next().unwrap();
     let container = http::get(format!("/ui/containers/{link}")).ask(page).text();

@@ -46,6 +46,24 @@ pub(crate) struct Port {
     pub(crate) protocol: String,
 }
 
+/// One of `GET /v1/hosts/UUID/images`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JudgedImage {
+    pub(crate) image: String,
+    pub(crate) isolation: Option<String>,
+    pub(crate) entry: Option<ImageEntry>,
+    pub(crate) refusal: Option<String>,
+}
+
+/// What a host would run of an image.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ImageEntry {
+    pub(crate) os: String,
+    pub(crate) os_version: Option<String>,
+    pub(crate) isolation: Option<String>,
+    pub(crate) warning: Option<String>,
+}
+
 /// How a host is called.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Named {

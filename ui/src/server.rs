@@ -339,7 +339,11 @@ impl App {
                 overview::overview(context, &overview::Process { reasons, warnings, upstreams })
             }
             ["hosts"] => views::hosts::hosts(context, query),
-            ["hosts", uuid] => views::hosts::host(context, query, uuid),
+            ["hosts", uuid] => {
+                let path = format!("/v1/hosts/{}/images", crate::query::part(uuid));
+                let images = ask(&self.sources.scheduler, &path, None).await.ok();
+                views::hosts::host(context, query, uuid, images)
+            }
             ["services"] => views::services::services(context, query),
             ["services", id] => {
                 let name = context.world.snapshot.services.get(*id).map(|service| {

@@ -98,6 +98,7 @@ pub(super) fn questions(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/placements", get(list))
         .route("/v1/hosts", get(hosts))
+        .route("/v1/hosts/{host}/images", get(images_on))
         .route("/v1/stacks", get(stacks::list))
         .route("/v1/stacks/{name}", get(stacks::show))
         .route("/v1/explain", post(explain))
@@ -290,6 +291,10 @@ async fn hosts(State(app): State<Arc<App>>) -> Reply {
 #[derive(Serialize)]
 struct Hosts {
     hosts: Vec<crate::place::report::HostReport>,
+}
+
+async fn images_on(State(app): State<Arc<App>>, Segment(host): Segment) -> Reply {
+    guarded(&app, || app.placer.images_on(&host, app.clock.now()).into())
 }
 
 async fn explain(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, request: Request) -> Reply {

@@ -1,10 +1,15 @@
-//! The report on a host: what it is, what it has, what is promised and what is free.
+//! The report on a host: what it is, what it has, what is promised, what is free, and which images it runs.
 
 use model::Text;
 use serde::Serialize;
 
+use crate::ledger::record::ImageEntry;
 use crate::place::answer::{PlacedPort, placed_port};
+use crate::place::filter::check::Check;
+use crate::place::filter::choice::choose;
+use crate::place::request::member::ImagePlatform;
 use crate::place::room::Room;
+use crate::place::windows::Isolation;
 
 /// A host in a response.
 #[derive(Clone, Debug, Serialize)]
@@ -60,6 +65,22 @@ pub struct PortReport {
     pub owner: Text,
 }
 
+/// An image, and whether a host runs it. Of an image of which no system is known, neither is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ImageReport {
+    /// Its name.
+    pub image: Text,
+    /// How its containers must be isolated, if a placement says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<&'static str>,
+    /// What the host would run of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<ImageEntry>,
+    /// Why the host runs nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+}
+
 impl HostReport {
     /// The same of a host that takes no containers for this reason.
     pub(crate) fn without(self, why: Option<String>) -> Self {
@@ -68,6 +89,18 @@ impl HostReport {
             _ => self,
         }
     }
+}
+
+/// An image of a placement: its name, its entries if they are known, and how it must be isolated.
+pub(crate) type PlacedImage = (Text, Vec<ImagePlatform>, Option<Isolation>);
+
+/// Whether a host runs an image, by the rule and in the words of a placement.
+pub(crate) fn image_report(room: &Room<'_>, host: u32, (image, platforms, isolation): PlacedImage) -> ImageReport {
+    let facts = room.inventory.hosts().facts(host);
+    let entry = choose(facts, &platforms, isolation).map(Into::into);
+    let images = if platforms.is_empty() { Vec::new() } else { vec![(image.clone(), platforms)] };
+    let refusal = Check::Systems { images, isolation }.refuse(room, host).map(|reason| reason.detail);
+    ImageReport { image, isolation: isolation.map(Isolation::name), entry, refusal }
 }
 
 pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
