@@ -55,7 +55,7 @@ use crate::place::inventory::Inventory;
 use crate::place::promise::unreadable;
 use crate::place::refusal::Refusal;
 use crate::place::replica::{member_names, promised_replica};
-use crate::place::report::{HostReport, ImageReport, image_report, report};
+use crate::place::report::{HostDetails, HostReport, HostSummary, image_report, ports, report, summary};
 use crate::place::request::Request;
 use crate::place::room::Room;
 use crate::place::score::{Queue, Ranking, Ties};
@@ -312,17 +312,29 @@ impl Placer {
         Ok(reports.map(reported).collect())
     }
 
-    /// The images that placements ask for, by name, and whether a host runs them; none if there is no such host.
+    /// The same in short.
+    pub(crate) fn host_summaries(&self, now: Duration) -> Result<Vec<HostSummary>, Refusal> {
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let summaries = (0..count(inventory.hosts().len())).map(|host| summary(&room, host));
+        let refused = |host: HostSummary| {
+            let refusal = host.refusal.or_else(|| self.silent_engines.why(&host.uuid));
+            HostSummary { refusal, ..host }
+        };
+        Ok(summaries.map(refused).collect())
+    }
+
+    /// The details of a host; none if there is no such host.
     ///
     /// What a registry said to a client with credentials of its own is not used.
-    pub fn images_on(&self, host: &str, now: Duration) -> Result<Vec<ImageReport>, Refusal> {
+    pub fn host_details(&self, host: &str, now: Duration) -> Result<HostDetails, Refusal> {
         let (inventory, promised, asked) = self.with(now, |book| {
             let placements = book.records().filter(|(_, record)| record.is_placement() && !record.is_over());
             let asked: Vec<_> = placements.map(|(_, record)| record.asked.clone()).collect();
             Ok((book.inventory().clone(), book.promised().clone(), asked))
         })?;
         let room = Room { inventory: &inventory, promised: &promised };
-        let Some(host) = inventory.hosts().find(host) else { return Ok(Vec::new()) };
+        let Some(host) = inventory.hosts().find(host) else { return Ok(HostDetails::default()) };
         let mut images = BTreeSet::new();
         for asked in asked {
             let Ok(mut request) = Request::parse(&asked.into()) else { continue };
@@ -331,7 +343,8 @@ impl Placer {
             let members = request.members.into_iter();
             images.extend(members.filter_map(|member| Some((member.image?, member.platforms, isolation))));
         }
-        Ok(images.into_iter().map(|image| image_report(&room, host, image)).collect())
+        let images = images.into_iter().map(|image| image_report(&room, host, image)).collect();
+        Ok(HostDetails { ports: ports(&room, host), images })
     }
 
     /// How many hosts are known and how many promises are held.

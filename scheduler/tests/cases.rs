@@ -546,7 +546,7 @@ fn windows_hosts_choose_their_entry_of_the_image() {
         world.place(&json!({"id": id, "image": image})).unwrap();
         world.place(&json!({"id": format!("{id}2"), "image": image})).unwrap();
     }
-    let images = |host: &str| serde_json::to_value(world.placer.images_on(host, NOW).unwrap()).unwrap();
+    let images = |host: &str| serde_json::to_value(world.placer.host_details(host, NOW).unwrap().images).unwrap();
     let entry = |build: &str, isolation: &str| json!({"os": "windows", "os_version": format!("10.0.{build}.1"), "isolation": isolation});
     let mut newer = entry("20348", "process");
     newer["architecture"] = "amd64".into();

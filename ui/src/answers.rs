@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// `GET /v1/hosts` of the scheduler.
+/// `GET /v1/hosts` of the scheduler, as other parts of the process are answered it.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Hosts {
     pub(crate) hosts: Vec<Host>,
@@ -14,12 +14,16 @@ pub(crate) struct Hosts {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Host {
     pub(crate) uuid: String,
-    pub(crate) eligible: bool,
     pub(crate) refusal: Option<String>,
     pub(crate) build: Option<String>,
     pub(crate) pools: BTreeMap<String, Pool>,
-    #[serde(default)]
+}
+
+/// `GET /v1/hosts/UUID`, answered to other parts of the process.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct HostDetails {
     pub(crate) ports: Vec<Port>,
+    pub(crate) images: Vec<JudgedImage>,
 }
 
 /// An amount of a host.
@@ -46,7 +50,7 @@ pub(crate) struct Port {
     pub(crate) protocol: String,
 }
 
-/// One of `GET /v1/hosts/UUID/images`.
+/// An image of placements, and whether a host runs it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct JudgedImage {
     pub(crate) image: String,

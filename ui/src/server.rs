@@ -340,9 +340,9 @@ impl App {
             }
             ["hosts"] => views::hosts::hosts(context, query),
             ["hosts", uuid] => {
-                let path = format!("/v1/hosts/{}/images", crate::query::part(uuid));
-                let images = ask(&self.sources.scheduler, &path, None).await.ok();
-                views::hosts::host(context, query, uuid, images)
+                let path = format!("/v1/hosts/{}", crate::query::part(uuid));
+                let details = ask(&self.sources.scheduler, &path, None).await.ok();
+                views::hosts::host(context, query, uuid, details)
             }
             ["services"] => views::services::services(context, query),
             ["services", id] => {

@@ -42,6 +42,30 @@ pub struct HostReport {
     pub ports: Vec<PortReport>,
 }
 
+/// A host in short, of which there may be thousands: whether it takes containers, and its room.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HostSummary {
+    /// Its uuid.
+    pub uuid: Text,
+    /// Why it takes no containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// Windows build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// Room, by pool.
+    pub pools: std::collections::BTreeMap<Text, PoolReport>,
+}
+
+/// What takes long to say of a host, so that it is said of one at a time.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HostDetails {
+    /// Ports taken or promised.
+    pub ports: Vec<PortReport>,
+    /// The images that placements ask for, by name, and whether it runs them.
+    pub images: Vec<ImageReport>,
+}
+
 /// A pool of a host in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolReport {
@@ -103,18 +127,37 @@ pub(crate) fn image_report(room: &Room<'_>, host: u32, (image, platforms, isolat
     ImageReport { image, isolation: isolation.map(Isolation::name), entry, refusal }
 }
 
-pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
+fn pools(room: &Room<'_>, host: u32) -> std::collections::BTreeMap<Text, PoolReport> {
     let hosts = room.inventory.hosts();
-    let facts = hosts.facts(host);
     let pools = hosts.pools.iter().enumerate().filter(|(pool, _)| room.has_pool(*pool, host)).map(|(pool, name)| {
         let total = hosts.totals[pool][host as usize];
         let used = room.inventory.used(pool)[host as usize];
         let promised = room.promised.amount(pool, host);
         (name.clone(), PoolReport { total, used, promised, free: room.free(pool, host) })
     });
+    pools.collect()
+}
+
+/// The ports of a host that are taken or promised.
+pub(crate) fn ports(room: &Room<'_>, host: u32) -> Vec<PortReport> {
     let mut ports: Vec<_> =
         room.bound(host).map(|bound| PortReport { port: placed_port(bound), owner: bound.owner.clone() }).collect();
     ports.sort_by(|a, b| (a.port.protocol, a.port.public, a.port.ip).cmp(&(b.port.protocol, b.port.public, b.port.ip)));
+    ports
+}
+
+pub(crate) fn summary(room: &Room<'_>, host: u32) -> HostSummary {
+    let facts = room.inventory.hosts().facts(host);
+    HostSummary {
+        uuid: facts.uuid.clone(),
+        refusal: facts.refusal.clone(),
+        build: facts.system.build.map(|build| build.to_string()),
+        pools: pools(room, host),
+    }
+}
+
+pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
+    let facts = room.inventory.hosts().facts(host);
     HostReport {
         uuid: facts.uuid.clone(),
         name: facts.name.clone(),
@@ -125,8 +168,8 @@ pub(crate) fn report(room: &Room<'_>, host: u32) -> HostReport {
         build: facts.system.build.map(|build| build.to_string()),
         labels: facts.labels.iter().cloned().collect(),
         containers: room.inventory.present()[host as usize],
-        pools: pools.collect(),
+        pools: pools(room, host),
         addresses: facts.addresses.clone(),
-        ports,
+        ports: ports(room, host),
     }
 }

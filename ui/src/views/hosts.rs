@@ -7,7 +7,7 @@ use model::Host;
 use super::containers::container_row;
 use super::forms::filter;
 use super::{Context, ROWS_MAX, bytes, counts_cell, labels_cell, name_of, nothing, paged};
-use crate::answers::{JudgedImage, Pool};
+use crate::answers::{HostDetails, JudgedImage, Pool};
 use crate::page::{Block, Cell, Column, Map, Page, Row, Table, Tone, column, number};
 use crate::query::{Query, link, part};
 use crate::world::Life;
@@ -54,11 +54,7 @@ fn shown_state(host: &Host) -> &str {
 }
 
 fn state_cell(context: &Context, host: &Host) -> Cell {
-    let refusal = context
-        .hosts
-        .get(&**host.uuid())
-        .filter(|report| !report.eligible)
-        .and_then(|report| report.refusal.as_deref());
+    let refusal = context.hosts.get(&**host.uuid()).and_then(|summary| summary.refusal.as_deref());
     match shown_state(host) {
         "active" if refusal.is_none() => Cell::new("active").tone(Tone::Good),
         "active" => Cell::new("takes no more").tone(Tone::Off).note(refusal.unwrap_or_default()),
@@ -193,8 +189,8 @@ fn images_table(mut images: Vec<JudgedImage>) -> Table {
     Table { id: "images", caption, columns: columns.into(), rows, empty: "No placement asks for an image." }
 }
 
-/// One host, and the images of placements if there is a scheduler that knows which of them it runs.
-pub(crate) fn host(context: &Context, query: &Query, uuid: &str, images: Option<Vec<JudgedImage>>) -> Page {
+/// One host, with its details if there is a scheduler that knows them.
+pub(crate) fn host(context: &Context, query: &Query, uuid: &str, details: Option<HostDetails>) -> Page {
     let Some(host) = context.world.snapshot.hosts.get(uuid) else {
         return nothing("hosts", "There is no such host, or it has left.");
     };
@@ -202,10 +198,8 @@ pub(crate) fn host(context: &Context, query: &Query, uuid: &str, images: Option<
     let mut page = Page::new("hosts", name_of(&**host), "");
     let Row { cells, .. } = row(context, host);
     let [_, state, os, address, zone, containers, memory, cpu] = <[Cell; 8]>::try_from(cells).unwrap_or_default();
-    let report = context.hosts.get(uuid);
-    let ports: Vec<_> = report
-        .map(|report| report.ports.iter().map(|port| format!("{}/{}", port.public, port.protocol)).collect())
-        .unwrap_or_default();
+    let ports = details.iter().flat_map(|details| &details.ports);
+    let ports: Vec<_> = ports.map(|port| format!("{}/{}", port.public, port.protocol)).collect();
     page.blocks.push(Block::Facts(
         "facts",
         "About this host".into(),
@@ -236,7 +230,7 @@ pub(crate) fn host(context: &Context, query: &Query, uuid: &str, images: Option<
         empty: "No container runs here.",
     }));
     page.blocks.extend(pager);
-    page.blocks.extend(images.map(|images| Block::Table(images_table(images))));
+    page.blocks.extend(details.map(|details| Block::Table(images_table(details.images))));
     page.command = Some(format!("scheduler hosts  # {}", name_of(&**host)));
     page
 }

@@ -3,7 +3,7 @@
 use model::{Map, Snapshot, Value, objects};
 
 use super::*;
-use crate::answers::{JudgedImage, Stack, Stacks};
+use crate::answers::{HostDetails, Stack, Stacks};
 use crate::world::generated::{object, snapshot};
 
 fn context(snapshot: Snapshot) -> Context {
@@ -15,8 +15,8 @@ fn context(snapshot: Snapshot) -> Context {
     }
 }
 
-/// So many images: a third each that runs on a host, that does not and that may.
-fn images(count: usize, name: &str) -> Vec<JudgedImage> {
+/// A port, and so many images: a third each that runs on a host, that does not and that may.
+fn details(count: usize, name: &str) -> HostDetails {
     let image = |number: usize| {
         let mut image = serde_json::json!({ "image": format!("{name}{number:03}"), "isolation": name });
         match number % 3 {
@@ -27,9 +27,11 @@ fn images(count: usize, name: &str) -> Vec<JudgedImage> {
             1 => image["refusal"] = name.into(),
             _ => {}
         }
-        serde_json::from_value(image).unwrap()
+        image
     };
-    (0..count).map(image).collect()
+    let port = serde_json::json!({ "public": 8081, "protocol": name });
+    let images = (0..count).map(image).collect::<Vec<_>>();
+    serde_json::from_value(serde_json::json!({ "ports": [port], "images": images })).unwrap()
 }
 
 fn written(page: &Page) -> String {
@@ -47,7 +49,7 @@ fn no_view_of_a_large_cluster_is_larger_than_a_browser_likes() {
     for (name, page) in [
         ("overview", overview::overview(&context, &overview::Process::default())),
         ("hosts", hosts::hosts(&context, &query)),
-        ("host", hosts::host(&context, &query, &first, Some(images(200, "web")))),
+        ("host", hosts::host(&context, &query, &first, Some(details(200, "web")))),
         ("services", services::services(&context, &query)),
         ("changes", changes::changes(&context, &query)),
         ("search", search::search(&context, "service")),
@@ -64,10 +66,11 @@ fn no_view_of_a_large_cluster_is_larger_than_a_browser_likes() {
 fn images_that_a_host_cannot_run_are_first_with_the_reason() {
     let context = context(snapshot(1, 1));
     let host = context.world.snapshot.hosts.keys().next().unwrap().clone();
-    let html = written(&hosts::host(&context, &Query::default(), &host, Some(images(150, "web"))));
+    let html = written(&hosts::host(&context, &Query::default(), &host, Some(details(150, "web"))));
     let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text} in {html}"));
     assert!(at("50 of 150 cannot run here · the first 100") < at("cannot run</td><td>web</td>"));
     assert!(at(">web148<") > at("cannot run</td>") && !html.contains(">web147<"), "{html}");
+    assert!(html.contains("8081/web"), "{html}");
     let without = written(&hosts::host(&context, &Query::default(), &host, None));
     assert!(!without.contains("cannot run here"), "{without}");
 }
@@ -117,7 +120,7 @@ fn hostile_names_and_labels_are_text_and_secrets_are_not_shown() {
         stacks::stack(&context, Err(evil.to_owned())),
         overview::overview(&context, &overview::Process::default()),
         hosts::hosts(&context, &query),
-        hosts::host(&context, &query, evil, Some(images(3, evil))),
+        hosts::host(&context, &query, evil, Some(details(3, evil))),
         services::services(&context, &Query::default()),
         services::service(&context, &query, &id, &[]),
         containers::container(&context, evil, None),
