@@ -419,29 +419,37 @@ fn write_map(html: &mut Html, map: &Map) {
     let wide = CELLS_IN_ROW[usize::from(!is_large)];
     let (side, count) = (if is_large { 36 } else { 11 }, map.levels.len());
     let columns = if is_large { count.clamp(1, wide) } else { wide };
-    let (width, height) = (columns * side, count.div_ceil(columns) * side);
+    let rows = count.div_ceil(columns);
     html.raw("<figure class=\"map\"><figcaption>").text(&map.label).raw("</figcaption><svg");
-    html.attribute("id", &map.id).attribute("viewBox", &format!("0 0 {width} {height}"));
-    html.attribute("width", &width.to_string()).attribute("height", &height.to_string());
+    html.attribute("id", &map.id).attribute("viewBox", &format!("0 0 {columns} {rows}"));
+    html.attribute("width", &(columns * side).to_string()).attribute("height", &(rows * side).to_string());
     html.attribute("data-levels", &map.levels).attribute("data-columns", &columns.to_string());
-    html.attribute("data-side", &side.to_string()).attribute("data-names", &map.names);
-    html.raw(" aria-hidden=\"true\">");
-    for (digit, class) in LEVELS.iter().enumerate() {
-        html.raw("<path").attribute("class", class).attribute("d", &strokes(&map.levels, digit, columns, side));
-        html.attribute("stroke-width", &(side - side / 10 - 1).to_string()).raw("/>");
+    html.attribute("data-names", &map.names).raw(" aria-hidden=\"true\">");
+    // Outlines reach into their neighbours, which are drawn after them.
+    for (digit, class) in LEVELS.iter().enumerate().rev() {
+        html.raw("<path").attribute("class", class).attribute("d", &cells(&map.levels, digit, columns)).raw("/>");
     }
-    html.raw("</svg></figure>\n");
+    // What separates the cells.
+    let across = (1..rows).map(|row| format!("M0 {row}h{columns}"));
+    let lines: String = (1..columns).map(|column| format!("M{column} 0v{rows}")).chain(across).collect();
+    html.raw("<path class=\"grid\"").attribute("d", &lines).raw("/></svg></figure>\n");
 }
 
-/// The cells of one level as strokes as wide as a cell, so that a map of thousands is a few elements.
-fn strokes(levels: &str, digit: usize, columns: usize, side: usize) -> String {
+/// The cells of one level as one path, so that a map of thousands is a few elements: one rectangle for neighbours in a row, each
+/// placed by its distance from the one before it. Not strokes: a browser makes the outline of all of them again for each tile.
+fn cells(levels: &str, digit: usize, columns: usize) -> String {
     use std::fmt::Write as _;
-    let mut path = String::new();
-    for (at, level) in levels.bytes().enumerate() {
-        if usize::from(level.wrapping_sub(b'0')) == digit {
-            let (x, y) = (at % columns * side, at / columns * side + side / 2);
-            // Writing to a string cannot fail.
-            let _ = write!(path, "M{x} {y}h{}", side - side / 10 - 1);
+    let (mut path, mut before) = (String::new(), (0, 0));
+    for (y, row) in levels.as_bytes().chunks(columns).enumerate() {
+        let mut x = 0;
+        for run in row.chunk_by(|level, next| level == next) {
+            if usize::from(run[0].wrapping_sub(b'0')) == digit {
+                let (place, wide) = ((usize::cast_signed(x), y.cast_signed()), run.len());
+                // Writing to a string cannot fail.
+                let _ = write!(path, "m{} {}h{wide}v1h-{wide}z", place.0 - before.0, place.1 - before.1);
+                before = place;
+            }
+            x += run.len();
         }
     }
     path
@@ -502,7 +510,11 @@ mod tests {
             html.into_string()
         };
         assert_eq!(map(1).matches("<path").count(), map(5000).matches("<path").count());
-        assert_eq!(map(5000).matches('M').count(), 5000);
+        let runs = |html: &str| -> usize {
+            html.split('h').filter_map(|run| run.split_once('v')?.0.parse::<usize>().ok()).sum()
+        };
+        assert_eq!(runs(&map(5000)), 5000);
+        assert_eq!(cells("00100", 0, 3), "m0 0h2v1h-2zm0 1h2v1h-2z");
         assert!(map(5000).len() < 75_000, "{}", map(5000).len());
     }
 }
