@@ -31,6 +31,7 @@ mod what_if;
 pub(crate) mod windows;
 pub(crate) mod work;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,12 +55,13 @@ use crate::place::inventory::Inventory;
 use crate::place::promise::unreadable;
 use crate::place::refusal::Refusal;
 use crate::place::replica::{member_names, promised_replica};
-use crate::place::report::{HostReport, report};
+use crate::place::report::{HostDetails, HostReport, HostSummary, image_report, ports, report, summary};
 use crate::place::request::Request;
 use crate::place::room::Room;
 use crate::place::score::{Queue, Ranking, Ties};
 use crate::place::strategy::{Order, Strategy};
 use crate::policy::{Denial, Policy};
+use crate::start::credentials::RequestCredentials;
 use crate::start::endpoint::Endpoints;
 use crate::start::platforms::Platforms;
 use crate::start::silent::SilentEngines;
@@ -308,6 +310,41 @@ impl Placer {
             report.without(away)
         };
         Ok(reports.map(reported).collect())
+    }
+
+    /// The same in short.
+    pub(crate) fn host_summaries(&self, now: Duration) -> Result<Vec<HostSummary>, Refusal> {
+        let (inventory, promised) = self.with(now, |book| Ok((book.inventory().clone(), book.promised().clone())))?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let summaries = (0..count(inventory.hosts().len())).map(|host| summary(&room, host));
+        let refused = |host: HostSummary| {
+            let refusal = host.refusal.or_else(|| self.silent_engines.why(&host.uuid));
+            HostSummary { refusal, ..host }
+        };
+        Ok(summaries.map(refused).collect())
+    }
+
+    /// The details of a host; none if there is no such host.
+    ///
+    /// What a registry said to a client with credentials of its own is not used.
+    pub fn host_details(&self, host: &str, now: Duration) -> Result<HostDetails, Refusal> {
+        let (inventory, promised, asked) = self.with(now, |book| {
+            let placements = book.records().filter(|(_, record)| record.is_placement() && !record.is_over());
+            let asked: Vec<_> = placements.map(|(_, record)| record.asked.clone()).collect();
+            Ok((book.inventory().clone(), book.promised().clone(), asked))
+        })?;
+        let room = Room { inventory: &inventory, promised: &promised };
+        let Some(host) = inventory.hosts().find(host) else { return Ok(HostDetails::default()) };
+        let mut images = BTreeSet::new();
+        for asked in asked {
+            let Ok(mut request) = Request::parse(&asked.into()) else { continue };
+            self.platforms.fill(&mut request, &RequestCredentials::default());
+            let isolation = request.isolation;
+            let members = request.members.into_iter();
+            images.extend(members.filter_map(|member| Some((member.image?, member.platforms, isolation))));
+        }
+        let images = images.into_iter().map(|image| image_report(&room, host, image)).collect();
+        Ok(HostDetails { ports: ports(&room, host), images })
     }
 
     /// How many hosts are known and how many promises are held.

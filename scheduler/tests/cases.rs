@@ -536,4 +536,32 @@ fn windows_hosts_choose_their_entry_of_the_image() {
     let old = json!([{"os": "windows", "os_version": "10.0.17763.1"}]);
     assert_eq!(image("h3", &old), "windows 10.0.17763.1 hyperv");
     assert_eq!(image("h2", &old), "null null null");
+
+    // The same of each host without a question about it; what nobody knows of an image is not guessed.
+    for (id, image) in [
+        ("a", json!({"name": "i", "platforms": platforms})),
+        ("b", json!({"name": "old", "platforms": old})),
+        ("c", json!("u")),
+    ] {
+        world.place(&json!({"id": id, "image": image})).unwrap();
+        world.place(&json!({"id": format!("{id}2"), "image": image})).unwrap();
+    }
+    let images = |host: &str| serde_json::to_value(world.placer.host_details(host, NOW).unwrap().images).unwrap();
+    let entry = |build: &str, isolation: &str| json!({"os": "windows", "os_version": format!("10.0.{build}.1"), "isolation": isolation});
+    let mut newer = entry("20348", "process");
+    newer["architecture"] = "amd64".into();
+    assert_eq!(
+        images("h3"),
+        json!([
+            {"image": "i", "entry": newer},
+            {"image": "old", "entry": entry("17763", "hyperv")},
+            {"image": "u"},
+        ])
+    );
+    let refusal = "old is for windows 17763.1, host is linux";
+    assert_eq!(images("h5")[1], json!({"image": "old", "refusal": refusal}));
+    let request = json!({"dry_run": true, "constraints": ["node.id = h5"], "image": {"name": "old", "platforms": old}});
+    let explained = world.place(&request).unwrap()["explanation"].to_string();
+    assert!(explained.contains(refusal), "{explained}");
+    assert_eq!(images("none"), json!([]));
 }

@@ -5,18 +5,12 @@
 // Prints one line for each thing that was seen; the exit code is 1 at the first that is wrong. Started by tests/tests/ui.rs.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { open as browser, packages } from './chromium.mjs';
+import { open as browser } from './chromium.mjs';
+import { VIEWS, judge } from './judge.mjs';
 
 const [address, modules, profile, images, subject] = process.argv.slice(2);
-const axe = readFileSync(packages(modules).resolve('axe-core/axe.min.js'), 'utf8');
-
-const VIEWS = {
-  overview: '', hosts: 'hosts', services: 'services', stacks: 'stacks', names: 'names?name=web&client=shop-web-1&compare=services',
-  placements: 'placements/explain?image=web&memory=30GiB', changes: 'changes',
-};
 const open = (name, more) => browser(modules, join(profile, name), more);
 const say = (text) => console.log(text);
 
@@ -70,25 +64,7 @@ for (const [name, path] of Object.entries(VIEWS)) {
 }
 
 // 2. axe: no violation in any view, light and dark, wide and narrow.
-const judged = await open('judged', { bypassCSP: true });
-const judge = judged.pages()[0];
-for (const colorScheme of ['light', 'dark']) {
-  for (const width of [1280, 320]) {
-    await judge.emulateMedia({ colorScheme });
-    await judge.setViewportSize({ width, height: 800 });
-    for (const [name, path] of Object.entries(VIEWS)) {
-      await judge.goto(address + path);
-      await judge.evaluate(axe);
-      const found = await judge.evaluate(() => globalThis.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
-      const wrong = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160) + ' ' + node.failureSummary).join(' | ')}`);
-      assert.deepEqual(wrong, [], `${name} ${colorScheme} ${width}`);
-      const over = await judge.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      assert.ok(over <= 0, `${name} is ${over} px wider than ${width}`);
-    }
-  }
-  say(`axe: 0 violations, ${colorScheme}`);
-}
-await judged.close();
+await judge(modules, profile, address, VIEWS, [{ colorScheme: 'light' }, { colorScheme: 'dark' }], say);
 
 // 3. The keyboard alone.
 await page.goto(address);

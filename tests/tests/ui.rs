@@ -3,11 +3,15 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
+use tests::battery::is_long;
 use tests::certificates::Authority;
 use tests::cluster::{ClusterFolder, shop_text};
+use tests::wait::seconds;
 use tests::{Executable, Launch, Service, http, repository, skip};
 
 /// A container that Prometheus asks, and one that has a secret in a label.
@@ -128,6 +132,17 @@ fn every_view_answers_without_script_and_to_nobody_elses_pages() {
     for expected in ["shop.example.org", "127.42.1.11:80", "services/shop/lb"] {
         assert!(balancer.contains(expected), "no {expected} in {balancer}");
     }
+    let image = r#"{"name": "shop/new:1", "platforms": [{"os": "windows", "os_version": "10.0.26100.1"}]}"#;
+    let placed = http::post("/v1/placements", format!(r#"{{"image": {image}}}"#)).ask(agent.address_of("scheduler"));
+    assert!(placed.text().contains("win-2025"), "{}", placed.text());
+    let refusal = "shop/new:1 is for windows 26100.1, host is ";
+    for (host, expected) in [("linux-1", refusal), ("win-2022", refusal), ("win-2025", "windows 10.0.26100.1 process")]
+    {
+        let hosts = http::get(format!("/ui/hosts?q={host}")).ask(page).text();
+        let link = hosts.split("/ui/hosts/").nth(1).unwrap().split('"').next().unwrap();
+        let text = http::get(format!("/ui/hosts/{link}")).ask(page).text();
+        assert!(text.contains(expected), "{host}: no {expected} in {text}");
+    }
     let found = http::get("/ui/search?q=measured").ask(page).text();
     let link = found.split("/ui/containers/").nth(1).unwrap().split('"').next().unwrap();
     let container = http::get(format!("/ui/containers/{link}")).ask(page).text();
@@ -225,30 +240,39 @@ fn alert_rules_are_rules_about_what_is_counted() {
     }
 }
 
+/// The packages with which a browser is driven, if they and a browser are there.
+fn packages() -> Option<PathBuf> {
+    let modules = repository().join("target/browser");
+    if Path::new("/usr/bin/chromium").exists() && modules.join("node_modules/axe-core").exists() {
+        return Some(modules);
+    }
+    skip("the page in a browser (Debian's chromium, and npm's playwright-core and axe-core below target/browser)");
+    None
+}
+
+/// What looks at the page of this agent with a browser, by a script of `tests/browser`; the folder is for its profiles.
+fn browser(script: &str, agent: &mut Service, modules: &Path, profile: &Path) -> Command {
+    let address = format!("http://{}/ui/", agent.address_of("ui"));
+    let mut browser = Command::new("node");
+    browser.arg(repository().join("tests/browser").join(script)).arg(address).arg(modules).arg(profile);
+    browser
+}
+
 #[test]
 fn a_browser_shows_every_view_and_each_change() {
-    let modules = repository().join("target/browser");
-    if !Path::new("/usr/bin/chromium").exists() || !modules.join("node_modules/axe-core").exists() {
-        skip("the page in a browser (Debian's chromium, and npm's playwright-core and axe-core below target/browser)");
-        return;
-    }
+    let Some(modules) = packages() else { return };
     let profile = tempfile::tempdir().unwrap();
     let images = repository().join("docs/images");
-    let browser = |agent: &mut Service| {
-        let address = format!("http://{}/ui/", agent.address_of("ui"));
-        let mut browser = Command::new("node");
-        browser.arg(repository().join("tests/browser/look.mjs")).arg(address).arg(&modules).arg(profile.path());
-        browser
-    };
     if tests::update() {
         let folder = ClusterFolder::new(large());
         let mut agent = agent(&folder.file());
-        let ended = browser(&mut agent).arg(&images).arg("large").status().unwrap();
+        let mut browser = browser("look.mjs", &mut agent, &modules, profile.path());
+        let ended = browser.arg(&images).arg("large").status().unwrap();
         assert!(ended.success(), "pictures of a large cluster");
     }
     let (folder, text) = cluster();
     let mut agent = agent(&folder.file());
-    let mut browser = browser(&mut agent);
+    let mut browser = browser("look.mjs", &mut agent, &modules, profile.path());
     if tests::update() {
         browser.arg(images);
     }
@@ -263,4 +287,36 @@ fn a_browser_shows_every_view_and_each_change() {
     }
     assert!(browser.wait().unwrap().success(), "after {last:?}");
     assert_eq!(last, "done");
+}
+
+#[test]
+fn axe_finds_nothing_in_any_view_of_a_large_cluster() {
+    let Some(modules) = packages().filter(|_| is_long()) else { return };
+    let (folder, profile) = (ClusterFolder::new(large()), tempfile::tempdir().unwrap());
+    let mut agent = agent(&folder.file());
+    let ended = browser("long.mjs", &mut agent, &modules, profile.path()).arg("judge").status().unwrap();
+    assert!(ended.success());
+}
+
+#[test]
+fn pages_left_open_for_ten_minutes_do_not_grow() {
+    let Some(modules) = packages().filter(|_| is_long()) else { return };
+    let ((folder, text), profile) = (cluster(), tempfile::tempdir().unwrap());
+    let mut agent = agent(&folder.file());
+    let most = seconds(1).as_millis() / 20;
+    let mut browser = browser("long.mjs", &mut agent, &modules, profile.path());
+    let mut browser = browser.args(["stay", "600", &most.to_string()]).spawn().unwrap();
+    let mut turn = 0;
+    let ended = loop {
+        if let Some(ended) = browser.try_wait().unwrap() {
+            break ended;
+        }
+        // Other states and another address each time, so that rows of every table change.
+        turn += 1;
+        let (from, state) = ("127.42.3.91", ["healthy", "unhealthy"][turn % 2]);
+        let changed = text.replace(from, &format!("127.42.4.{}", turn % 200 + 1));
+        folder.replace(changed.replace("health_state: healthy", &format!("health_state: {state}")));
+        sleep(Duration::from_millis(100));
+    };
+    assert!(ended.success());
 }

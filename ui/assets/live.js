@@ -77,13 +77,12 @@ function put(/** @type {HTMLElement} */ cell, /** @type {any[]} */ piece) {
 /** Draws a map whose cells have these levels. */
 function draw(/** @type {any} */ map, /** @type {string} */ levels) {
   if (map.dataset.levels === levels) return;
-  const columns = Number(map.dataset.columns), side = Number(map.dataset.side);
-  const wide = side - Math.floor(side / 10) - 1, half = Math.floor(side / 2);
+  const columns = Number(map.dataset.columns), drawn = map.querySelectorAll('path');
   const paths = LEVELS.map(() => /** @type {string[]} */ ([]));
   for (let at = 0; at < levels.length; at++) {
-    paths[levels.charCodeAt(at) - 48]?.push(`M${at % columns * side} ${Math.floor(at / columns) * side + half}h${wide}`);
+    paths[levels.charCodeAt(at) - 48]?.push(`M${at % columns} ${Math.floor(at / columns)}h1v1h-1z`);
   }
-  [...map.querySelectorAll('path')].forEach((path, at) => path.setAttribute('d', paths[at].join('')));
+  paths.forEach((path, at) => drawn[LEVELS.length - 1 - at].setAttribute('d', path.join('')));
   map.dataset.levels = levels;
 }
 
@@ -180,9 +179,9 @@ for (const map of /** @type {any} */ (document.querySelectorAll('.map svg'))) {
   /** @type {any} */
   let hosts = null;
   const at = (/** @type {PointerEvent} */ event) => {
-    const box = map.getBoundingClientRect(), view = map.viewBox.baseVal, side = Number(map.dataset.side);
-    const column = Math.floor((event.clientX - box.left) / box.width * view.width / side);
-    const row = Math.floor((event.clientY - box.top) / box.height * view.height / side);
+    const box = map.getBoundingClientRect(), view = map.viewBox.baseVal;
+    const column = Math.floor((event.clientX - box.left) / box.width * view.width);
+    const row = Math.floor((event.clientY - box.top) / box.height * view.height);
     return row * Number(map.dataset.columns) + column;
   };
   map.addEventListener('pointerenter', async () => { hosts ||= await (await fetch(map.dataset.names)).json(); });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// `GET /v1/hosts` of the scheduler.
+/// `GET /v1/hosts` of the scheduler, as other parts of the process are answered it.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Hosts {
     pub(crate) hosts: Vec<Host>,
@@ -14,12 +14,16 @@ pub(crate) struct Hosts {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Host {
     pub(crate) uuid: String,
-    pub(crate) eligible: bool,
     pub(crate) refusal: Option<String>,
     pub(crate) build: Option<String>,
     pub(crate) pools: BTreeMap<String, Pool>,
-    #[serde(default)]
+}
+
+/// `GET /v1/hosts/UUID`, answered to other parts of the process.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct HostDetails {
     pub(crate) ports: Vec<Port>,
+    pub(crate) images: Vec<JudgedImage>,
 }
 
 /// An amount of a host.
@@ -44,6 +48,24 @@ impl Pool {
 pub(crate) struct Port {
     pub(crate) public: u16,
     pub(crate) protocol: String,
+}
+
+/// An image of placements, and whether a host runs it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct JudgedImage {
+    pub(crate) image: String,
+    pub(crate) isolation: Option<String>,
+    pub(crate) entry: Option<ImageEntry>,
+    pub(crate) refusal: Option<String>,
+}
+
+/// What a host would run of an image.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ImageEntry {
+    pub(crate) os: String,
+    pub(crate) os_version: Option<String>,
+    pub(crate) isolation: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// How a host is called.

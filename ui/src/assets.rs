@@ -4,6 +4,8 @@ use std::sync::LazyLock;
 
 use ring::digest;
 
+use crate::compressed::Content;
+
 /// A file for browsers.
 #[derive(Debug)]
 pub(crate) struct Asset {
@@ -12,24 +14,26 @@ pub(crate) struct Asset {
     /// Its media type.
     pub(crate) kind: &'static str,
     /// Its content.
-    pub(crate) content: &'static str,
+    pub(crate) content: Content,
 }
 
 impl Asset {
     fn new(extension: &str, kind: &'static str, content: &'static str) -> Self {
         let digest = digest::digest(&digest::SHA256, content.as_bytes());
         let name = model::hex(&digest.as_ref()[..8]);
-        Self { path: format!("/ui/a/{name}.{extension}"), kind, content }
+        Self { path: format!("/ui/a/{name}.{extension}"), kind, content: Content::new(content) }
     }
 }
 
+const STYLE_TEXT: &str = include_str!("../assets/style.css");
+const SCRIPT_TEXT: &str = include_str!("../assets/live.js");
+
 /// How pages look.
-pub(crate) static STYLE: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("css", "text/css; charset=utf-8", include_str!("../assets/style.css")));
+pub(crate) static STYLE: LazyLock<Asset> = LazyLock::new(|| Asset::new("css", "text/css; charset=utf-8", STYLE_TEXT));
 
 /// What keeps open pages up to date.
 pub(crate) static SCRIPT: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("js", "text/javascript; charset=utf-8", include_str!("../assets/live.js")));
+    LazyLock::new(|| Asset::new("js", "text/javascript; charset=utf-8", SCRIPT_TEXT));
 
 #[cfg(test)]
 mod tests {
@@ -48,9 +52,9 @@ mod tests {
             "http://",
             "https://",
         ] {
-            assert!(!SCRIPT.content.contains(word), "{word}");
+            assert!(!SCRIPT_TEXT.contains(word), "{word}");
         }
-        assert!(SCRIPT.content.len() + STYLE.content.len() <= 20_000);
-        assert!(!STYLE.content.contains("url(") && !STYLE.content.contains("@import"));
+        assert!(SCRIPT_TEXT.len() + STYLE_TEXT.len() <= 20_000);
+        assert!(!STYLE_TEXT.contains("url(") && !STYLE_TEXT.contains("@import"));
     }
 }

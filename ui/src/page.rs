@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -262,61 +262,95 @@ impl Page {
     }
 }
 
-/// The pieces of a page with the hashes by which they are compared: made once for all who look at it.
+/// The pieces of a page: made once for all who look at it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    /// The hash of its block and key, what is sent, and the hash of its value.
-    all: Vec<(u64, Value, u64)>,
-    /// The keys of each table in their order with its caption, and the hash of the keys.
-    orders: Vec<(&'static str, Value, u64)>,
+    all: Vec<Piece>,
     lead: String,
+    shown: Arc<Shown>,
+    /// The events that were made, each for those who show something else.
+    events: Mutex<Vec<(Arc<Shown>, Event)>>,
+}
+
+/// A server-sent event.
+pub(crate) type Event = Arc<[u8]>;
+
+/// A row, or the order of the rows of a table.
+#[derive(Debug)]
+struct Piece {
+    /// The hash of its block and key.
+    place: u64,
+    /// The hash of its value.
+    hash: u64,
+    is_order: bool,
+    /// What is sent.
+    json: String,
+}
+
+/// What an open page shows: hashes of values by those of their places.
+#[derive(Debug, Default)]
+pub(crate) struct Shown(HashMap<u64, u64>);
+
+/// Most events of one page that are remembered: nearly all who look at it show the one before it, or nothing yet.
+const EVENTS_MAX: usize = 4;
+
+impl Shown {
+    /// What a page shows that was opened a moment ago, as far as the server knows.
+    pub(crate) fn nothing() -> Arc<Self> {
+        static NOTHING: LazyLock<Arc<Shown>> = LazyLock::new(Arc::default);
+        NOTHING.clone()
+    }
 }
 
 impl Pieces {
     /// Those of a page. The hashes of one process are comparable.
     pub(crate) fn of(page: &Page) -> Self {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-        let pieces = page.pieces().map(|(block, key, value)| {
-            let (place, hash) = (HASHER.hash_one((&block, &key)), HASHER.hash_one(value.to_string()));
-            (place, json!([block, key, value]), hash)
-        });
-        let orders = page.blocks.iter().filter_map(|block| {
+        let piece = |block: &str, key: &str, value: &str, is_order, json: Value| {
+            let (place, hash) = (HASHER.hash_one((is_order, block, key)), HASHER.hash_one(value));
+            Piece { place, hash, is_order, json: json.to_string() }
+        };
+        let mut all: Vec<_> = page
+            .pieces()
+            .map(|(block, key, value)| piece(&block, &key, &value.to_string(), false, json!([block, key, value])))
+            .collect();
+        all.extend(page.blocks.iter().filter_map(|block| {
             let Block::Table(table) = block else { return None };
-            let keys: Vec<_> = table.rows.iter().map(|row| &row.key).collect();
-            Some((table.id, json!([table.id, keys, table.caption]), HASHER.hash_one(&keys)))
-        });
-        Self { all: pieces.collect(), orders: orders.collect(), lead: page.lead.clone() }
+            let keys = json!(table.rows.iter().map(|row| &row.key).collect::<Vec<_>>());
+            Some(piece(table.id, "", &keys.to_string(), true, json!([table.id, keys, table.caption])))
+        }));
+        let shown = Arc::new(Shown(all.iter().map(|piece| (piece.place, piece.hash)).collect()));
+        Self { all, lead: json!(page.lead).to_string(), shown, events: Mutex::default() }
     }
-}
 
-/// What one open page shows, as far as the server has sent it.
-#[derive(Debug, Default)]
-pub(crate) struct Shown {
-    /// Hashes of values by those of their places.
-    pieces: HashMap<u64, u64>,
-    orders: HashMap<&'static str, u64>,
-}
+    /// What is shown by who has all of them.
+    pub(crate) fn shown(&self) -> &Arc<Shown> {
+        &self.shown
+    }
 
-impl Shown {
-    /// What has to be sent so that it shows this; `None` if that is nothing.
-    ///
-    /// The memory is that of one page, however long it is open.
-    pub(crate) fn next(&mut self, page: &Pieces) -> Option<Value> {
-        let (mut set, mut known) = (Vec::new(), HashMap::with_capacity(page.all.len()));
-        for (place, piece, hash) in &page.all {
-            if self.pieces.get(place) != Some(hash) {
-                set.push(piece.clone());
-            }
-            known.insert(*place, *hash);
+    /// The event that makes a page show this, made once for all that show the same before.
+    pub(crate) fn event(&self, before: &Arc<Shown>) -> Event {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, event)) = events.iter().find(|(shown, _)| Arc::ptr_eq(shown, before)) {
+            return event.clone();
         }
-        let mut orders = Vec::new();
-        for (table, order, hash) in &page.orders {
-            if self.orders.insert(table, *hash) != Some(*hash) {
-                orders.push(order.clone());
-            }
-        }
-        self.pieces = known;
-        (!set.is_empty() || !orders.is_empty()).then(|| json!({ "set": set, "order": orders, "lead": page.lead }))
+        let message = self.message(before).unwrap_or_else(|| "{}".to_owned());
+        let event: Event = format!("data: {message}\n\n").into_bytes().into();
+        events.truncate(EVENTS_MAX - 1);
+        events.push((before.clone(), event.clone()));
+        event
+    }
+
+    /// What is different from what is shown; `None` if nothing is.
+    fn message(&self, before: &Shown) -> Option<String> {
+        let different = |is_order| {
+            let all = self.all.iter().filter(|piece| piece.is_order == is_order);
+            let different = all.filter(|piece| before.0.get(&piece.place) != Some(&piece.hash));
+            different.map(|piece| &*piece.json).collect::<Vec<_>>().join(",")
+        };
+        let (set, order) = (different(false), different(true));
+        (!set.is_empty() || !order.is_empty())
+            .then(|| format!(r#"{{"set":[{set}],"order":[{order}],"lead":{}}}"#, self.lead))
     }
 }
 
@@ -385,29 +419,37 @@ fn write_map(html: &mut Html, map: &Map) {
     let wide = CELLS_IN_ROW[usize::from(!is_large)];
     let (side, count) = (if is_large { 36 } else { 11 }, map.levels.len());
     let columns = if is_large { count.clamp(1, wide) } else { wide };
-    let (width, height) = (columns * side, count.div_ceil(columns) * side);
+    let rows = count.div_ceil(columns);
     html.raw("<figure class=\"map\"><figcaption>").text(&map.label).raw("</figcaption><svg");
-    html.attribute("id", &map.id).attribute("viewBox", &format!("0 0 {width} {height}"));
-    html.attribute("width", &width.to_string()).attribute("height", &height.to_string());
+    html.attribute("id", &map.id).attribute("viewBox", &format!("0 0 {columns} {rows}"));
+    html.attribute("width", &(columns * side).to_string()).attribute("height", &(rows * side).to_string());
     html.attribute("data-levels", &map.levels).attribute("data-columns", &columns.to_string());
-    html.attribute("data-side", &side.to_string()).attribute("data-names", &map.names);
-    html.raw(" aria-hidden=\"true\">");
-    for (digit, class) in LEVELS.iter().enumerate() {
-        html.raw("<path").attribute("class", class).attribute("d", &strokes(&map.levels, digit, columns, side));
-        html.attribute("stroke-width", &(side - side / 10 - 1).to_string()).raw("/>");
+    html.attribute("data-names", &map.names).raw(" aria-hidden=\"true\">");
+    // Outlines reach into their neighbours, which are drawn after them.
+    for (digit, class) in LEVELS.iter().enumerate().rev() {
+        html.raw("<path").attribute("class", class).attribute("d", &cells(&map.levels, digit, columns)).raw("/>");
     }
-    html.raw("</svg></figure>\n");
+    // What separates the cells.
+    let across = (1..rows).map(|row| format!("M0 {row}h{columns}"));
+    let lines: String = (1..columns).map(|column| format!("M{column} 0v{rows}")).chain(across).collect();
+    html.raw("<path class=\"grid\"").attribute("d", &lines).raw("/></svg></figure>\n");
 }
 
-/// The cells of one level as strokes as wide as a cell, so that a map of thousands is a few elements.
-fn strokes(levels: &str, digit: usize, columns: usize, side: usize) -> String {
+/// The cells of one level as one path, so that a map of thousands is a few elements: one rectangle for neighbours in a row, each
+/// placed by its distance from the one before it. Not strokes: a browser makes the outline of all of them again for each tile.
+fn cells(levels: &str, digit: usize, columns: usize) -> String {
     use std::fmt::Write as _;
-    let mut path = String::new();
-    for (at, level) in levels.bytes().enumerate() {
-        if usize::from(level.wrapping_sub(b'0')) == digit {
-            let (x, y) = (at % columns * side, at / columns * side + side / 2);
-            // Writing to a string cannot fail.
-            let _ = write!(path, "M{x} {y}h{}", side - side / 10 - 1);
+    let (mut path, mut before) = (String::new(), (0, 0));
+    for (y, row) in levels.as_bytes().chunks(columns).enumerate() {
+        let mut x = 0;
+        for run in row.chunk_by(|level, next| level == next) {
+            if usize::from(run[0].wrapping_sub(b'0')) == digit {
+                let (place, wide) = ((usize::cast_signed(x), y.cast_signed()), run.len());
+                // Writing to a string cannot fail.
+                let _ = write!(path, "m{} {}h{wide}v1h-{wide}z", place.0 - before.0, place.1 - before.1);
+                before = place;
+            }
+            x += run.len();
         }
     }
     path
@@ -428,15 +470,35 @@ mod tests {
     #[test]
     fn only_what_is_different_is_sent() {
         let pieces = |rows: &[(&str, &str)]| Pieces::of(&page(rows));
-        let mut shown = Shown::default();
-        let all = shown.next(&pieces(&[("a", "1"), ("b", "2")])).unwrap();
-        assert_eq!(all["set"].as_array().unwrap().len(), 2);
-        assert_eq!(shown.next(&pieces(&[("a", "1"), ("b", "2")])), None);
-        let one = shown.next(&pieces(&[("a", "1"), ("b", "3")])).unwrap();
+        let from = |before: &Arc<Shown>, pieces: &Pieces| {
+            let message = pieces.message(before).map(|text| serde_json::from_str::<Value>(&text).unwrap());
+            (pieces.shown().clone(), message)
+        };
+        let (shown, all) = from(&Shown::nothing(), &pieces(&[("a", "1"), ("b", "2")]));
+        assert_eq!(all.unwrap()["set"].as_array().unwrap().len(), 2);
+        let (shown, none) = from(&shown, &pieces(&[("a", "1"), ("b", "2")]));
+        assert_eq!(none, None);
+        let (shown, one) = from(&shown, &pieces(&[("a", "1"), ("b", "3")]));
+        let one = one.unwrap();
         assert_eq!(one["set"], json!([["hosts", "b", [["3", "plain", null, null, null, ""]]]]));
         assert_eq!(one["order"], json!([]));
-        let gone = shown.next(&pieces(&[("b", "3")])).unwrap();
+        let (_, gone) = from(&shown, &pieces(&[("b", "3")]));
+        let gone = gone.unwrap();
         assert_eq!((&gone["set"], &gone["order"][0][1]), (&json!([]), &json!(["b"])));
+    }
+
+    #[test]
+    fn pages_that_show_the_same_get_the_same_event() {
+        let [first, second] = ["1", "2"].map(|text| Pieces::of(&page(&[("a", text), ("b", "0")])));
+        let event = second.event(first.shown());
+        assert_eq!(event.as_ptr(), second.event(first.shown()).as_ptr());
+        assert!(event.starts_with(b"data: {") && event.ends_with(b"}\n\n"), "{event:?}");
+        assert_eq!(*second.event(second.shown()), *b"data: {}\n\n");
+        assert!(second.event(&Shown::nothing()).len() > event.len());
+        for _ in 0..100 {
+            second.event(&Arc::default());
+        }
+        assert!(second.events.lock().unwrap().len() <= EVENTS_MAX);
     }
 
     #[test]
@@ -448,7 +510,11 @@ mod tests {
             html.into_string()
         };
         assert_eq!(map(1).matches("<path").count(), map(5000).matches("<path").count());
-        assert_eq!(map(5000).matches('M').count(), 5000);
+        let runs = |html: &str| -> usize {
+            html.split('h').filter_map(|run| run.split_once('v')?.0.parse::<usize>().ok()).sum()
+        };
+        assert_eq!(runs(&map(5000)), 5000);
+        assert_eq!(cells("00100", 0, 3), "m0 0h2v1h-2zm0 1h2v1h-2z");
         assert!(map(5000).len() < 75_000, "{}", map(5000).len());
     }
 }

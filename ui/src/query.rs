@@ -42,12 +42,18 @@ impl Query {
 
     /// The same address with another value for a parameter.
     pub(crate) fn with(&self, name: &str, value: &str) -> String {
-        let mut parameters = self.parameters.clone();
-        parameters.insert(name.to_owned(), value.to_owned());
-        let parameters = parameters.iter().filter(|(_, value)| !value.is_empty());
+        let mut other = self.clone();
+        other.parameters.insert(name.to_owned(), value.to_owned());
+        other.address()
+    }
+
+    /// The address that asks for this: the same for all spellings of it.
+    pub(crate) fn address(&self) -> String {
+        let parameters = self.parameters.iter().filter(|(_, value)| !value.is_empty());
         let parameters: Vec<_> = parameters.map(|(name, value)| format!("{}={}", part(name), part(value))).collect();
         let path: Vec<&str> = self.path.iter().map(|step| &**step).collect();
-        format!("{}?{}", link(&path), parameters.join("&"))
+        let mark = if parameters.is_empty() { "" } else { "?" };
+        format!("{}{mark}{}", link(&path), parameters.join("&"))
     }
 }
 
@@ -75,5 +81,6 @@ mod tests {
         let query = Query::parse("hosts", "q=zone%3Aa+b&page=0&os=");
         assert_eq!((query.get("q"), query.page(), query.get("nothing")), ("zone:a b", 1, ""));
         assert_eq!(query.with("page", "2"), "/ui/hosts?page=2&q=zone%3Aa%20b");
+        assert_eq!((Query::default().address(), query.with("q", "")), ("/ui/".into(), "/ui/hosts?page=0".into()));
     }
 }

@@ -24,7 +24,7 @@ use tracing::debug;
 use crate::answers::{Host, Hosts};
 use crate::ask::ask;
 use crate::assets::{Asset, SCRIPT, STYLE};
-use crate::compressed::body_for;
+use crate::compressed::Content;
 use crate::guard;
 use crate::hidden::Hidden;
 use crate::html::Html;
@@ -41,6 +41,9 @@ const HOSTS_AGE: Duration = Duration::from_secs(1);
 
 /// How old a view of the same cluster may be: it also shows what no snapshot says, such as promises.
 const VIEW_AGE: Duration = Duration::from_millis(250);
+
+/// The same of a cluster that has changed since: those who look at the same moment then share it, however fast it changes.
+const OLD_VIEW_AGE: Duration = Duration::from_millis(50);
 
 /// Questions to the scheduler at once: one over thousands of hosts takes a processor for 15 ms and more.
 const QUESTIONS_MAX: usize = 2;
@@ -91,14 +94,21 @@ struct SharedView {
     made: Arc<OnceCell<Arc<View>>>,
 }
 
-/// A page, and its pieces for those who have it open.
+/// A page as all are shown it, whatever their session: as a document, and its pieces for those who have it open.
 #[derive(Debug)]
 pub(crate) struct View {
+    world: Weak<World>,
     page: Page,
+    document: OnceLock<Content>,
     pieces: OnceLock<Pieces>,
 }
 
 impl View {
+    /// Whether it was made of this world.
+    pub(crate) fn is_of(&self, world: &Arc<World>) -> bool {
+        self.world.as_ptr() == Arc::as_ptr(world)
+    }
+
     pub(crate) fn pieces(&self) -> &Pieces {
         self.pieces.get_or_init(|| Pieces::of(&self.page))
     }
@@ -254,7 +264,7 @@ fn session_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 fn asset(headers: &HeaderMap, asset: &'static Asset) -> Response {
     let for_ever = "public, max-age=31536000, immutable";
     let of_it = [(header::CONTENT_TYPE, asset.kind), (header::CACHE_CONTROL, for_ever)];
-    (of_it, body_for(headers, asset.content)).into_response()
+    (of_it, asset.content.body_for(headers)).into_response()
 }
 
 async fn host_names(State(app): State<Arc<App>>, request: Request) -> Json<serde_json::Value> {
@@ -273,10 +283,9 @@ async fn document(State(app): State<Arc<App>>, request: Request) -> Response {
     let view = app.shared_view(&context, &query).await;
     let page = &view.page;
     let status = if page.title == "Not found" { StatusCode::NOT_FOUND } else { StatusCode::OK };
-    let at = uri.path_and_query().map_or("/ui/", |at| at.as_str());
-    let html = written(&context, page, &query, at);
+    let document = view.document.get_or_init(|| Content::new(written(&context, page, &query)));
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
-    (status, kind, body_for(request.headers(), html)).into_response()
+    (status, kind, document.body_for(request.headers())).into_response()
 }
 
 impl App {
@@ -304,14 +313,19 @@ impl App {
         let made = {
             let mut views = self.views.lock().unwrap_or_else(PoisonError::into_inner);
             let world = Arc::downgrade(&context.world);
-            views.retain(|_, view| view.begun.elapsed() < VIEW_AGE && view.world.ptr_eq(&world));
+            views.retain(|_, view| {
+                view.begun.elapsed() < if view.world.ptr_eq(&world) { VIEW_AGE } else { OLD_VIEW_AGE }
+            });
             if views.len() >= VIEWERS_MAX {
                 views.clear();
             }
             let begun = || SharedView { world, begun: Instant::now(), made: Arc::default() };
             views.entry(query.clone()).or_insert_with(begun).made.clone()
         };
-        let view = async || Arc::new(View { page: self.view(context, query).await, pieces: OnceLock::new() });
+        let view = async || {
+            let (world, page) = (Arc::downgrade(&context.world), self.view(context, query).await);
+            Arc::new(View { world, page, document: OnceLock::new(), pieces: OnceLock::new() })
+        };
         made.get_or_init(view).await.clone()
     }
 
@@ -325,7 +339,11 @@ impl App {
                 overview::overview(context, &overview::Process { reasons, warnings, upstreams })
             }
             ["hosts"] => views::hosts::hosts(context, query),
-            ["hosts", uuid] => views::hosts::host(context, query, uuid),
+            ["hosts", uuid] => {
+                let path = format!("/v1/hosts/{}", crate::query::part(uuid));
+                let details = ask(&self.sources.scheduler, &path, None).await.ok();
+                views::hosts::host(context, query, uuid, details)
+            }
             ["services"] => views::services::services(context, query),
             ["services", id] => {
                 let name = context.world.snapshot.services.get(*id).map(|service| {
@@ -409,7 +427,7 @@ const SECTIONS: [(&str, &str, &str); 7] = [
 ];
 
 /// A page as a whole document.
-fn written(context: &Context, page: &Page, query: &Query, at: &str) -> String {
+fn written(context: &Context, page: &Page, query: &Query) -> String {
     let mut html = Html::default();
     html.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     html.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
@@ -428,7 +446,7 @@ fn written(context: &Context, page: &Page, query: &Query, at: &str) -> String {
     html.raw("</nav>\n<form role=\"search\" action=\"/ui/search\" method=\"get\"><input type=\"search\" name=\"q\" id=\"search\" aria-label=\"Search hosts, services and containers\" placeholder=\"Search  /\" autocomplete=\"off\" spellcheck=\"false\"");
     let sought = if page.section == "search" { query.get("q") } else { "" };
     html.attribute("value", sought).raw("></form>\n</header>\n<main id=\"main\" tabindex=\"-1\"");
-    html.attribute("data-at", at).raw(">\n<div class=\"title\"><h1>").text(&page.title).raw("</h1>");
+    html.attribute("data-at", &query.address()).raw(">\n<div class=\"title\"><h1>").text(&page.title).raw("</h1>");
     html.raw("<p id=\"lead\">").text(&page.lead).raw("</p></div>\n");
     page.write(&mut html);
     html.raw("</main>\n<footer>\n<p>");

@@ -34,26 +34,26 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     let watcher = app.worlds.watch();
-    let viewer = (app, query, Shown::default(), watcher, permit, None);
-    let events =
-        futures_util::stream::unfold(viewer, |(app, query, mut shown, mut watcher, permit, last)| async move {
-            if let Some(last) = last {
-                let stop = app.stop.clone();
-                stop.run_until_cancelled(async {
+    let viewer = (app, query, Shown::nothing(), watcher, permit, None);
+    let events = futures_util::stream::unfold(viewer, |(app, query, shown, mut watcher, permit, last)| async move {
+        if let Some((last, is_current)) = last {
+            let stop = app.stop.clone();
+            stop.run_until_cancelled(async {
+                if is_current {
                     let _ = timeout(HEARTBEAT, watcher.changed()).await;
-                    sleep_until(next_moment(app.begun, last)).await;
-                })
-                .await?;
-            }
-            watcher.seen();
-            let page = app.shared_view(&app.context().await, &query).await;
-            let event = match shown.next(page.pieces()) {
-                Some(pieces) => Bytes::from(format!("data: {pieces}\n\n")),
-                None => Bytes::from_static(b"data: {}\n\n"),
-            };
-            let next = (app, query, shown, watcher, permit, Some(Instant::now()));
-            Some((Ok::<_, std::convert::Infallible>(event), next))
-        });
+                }
+                sleep_until(next_moment(app.begun, last)).await;
+            })
+            .await?;
+        }
+        watcher.seen();
+        let context = app.context().await;
+        let view = app.shared_view(&context, &query).await;
+        let pieces = view.pieces();
+        let (event, last) = (pieces.event(&shown), (Instant::now(), view.is_of(&context.world)));
+        let next = (app, query, pieces.shown().clone(), watcher, permit, Some(last));
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from_owner(event)), next))
+    });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 

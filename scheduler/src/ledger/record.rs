@@ -7,6 +7,7 @@ use model::{Fingerprint, Map, Text, engine_uuid};
 
 use crate::ledger::replacements::Replacements;
 use crate::ledger::stack::{StackRecord, StackUnit};
+use crate::place::filter::choice::Choice;
 use crate::place::hosts::{CPU, INSTANCES, MEMORY};
 use crate::place::inventory::Inventory;
 use crate::place::port::Bound;
@@ -252,6 +253,18 @@ pub struct ImageEntry {
     /// What may go wrong all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
+}
+
+impl From<Choice<'_>> for ImageEntry {
+    fn from(choice: Choice<'_>) -> Self {
+        Self {
+            os: choice.platform.os.clone(),
+            os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
+            architecture: choice.platform.architecture.clone(),
+            isolation: choice.isolation.map(|isolation| isolation.name().into()),
+            warning: choice.warning,
+        }
+    }
 }
 
 /// How far a container got.

@@ -2,7 +2,7 @@
 
 use model::Text;
 
-use crate::ledger::record::{ImageEntry, Promise, PromiseState, PromisedContainer, Replica, Stage};
+use crate::ledger::record::{Promise, PromiseState, PromisedContainer, Replica, Stage};
 use crate::place::filter::Need;
 use crate::place::filter::choice::choose;
 use crate::place::inventory::key::{Kind, key};
@@ -19,13 +19,7 @@ pub(crate) fn promised_replica(request: &Request, room: &Room<'_>, host: u32, na
     });
     let mut replica = replica_of(request, (facts.uuid.clone(), facts.name.clone()), names, &bound);
     for (held, member) in replica.members.iter_mut().zip(&request.members) {
-        held.system = choose(facts, &member.platforms, request.isolation).map(|choice| ImageEntry {
-            os: choice.platform.os.clone(),
-            os_version: choice.platform.build.map(|build| format!("10.0.{build}")),
-            architecture: choice.platform.architecture.clone(),
-            isolation: choice.isolation.map(|isolation| isolation.name().into()),
-            warning: choice.warning,
-        });
+        held.system = choose(facts, &member.platforms, request.isolation).map(Into::into);
     }
     if request.requested_host.is_some() {
         let mut free = request.clone();

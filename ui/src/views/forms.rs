@@ -92,8 +92,8 @@ pub(crate) fn legend(measure: &str) -> Block {
     let mut html = Html::default();
     html.raw("<p class=\"legend\">");
     for (level, word) in words.iter().filter_map(|(level, word)| Some((LEVELS.get(*level)?, word))) {
-        html.raw("<span><svg class=\"key\" viewBox=\"0 0 12 12\" aria-hidden=\"true\"><path");
-        html.attribute("class", level).raw(" d=\"M1 6h10\" stroke-width=\"10\"/></svg>").text(word).raw("</span>");
+        html.raw("<span><svg class=\"key\" viewBox=\"0 0 1 1\" aria-hidden=\"true\"><path");
+        html.attribute("class", level).raw(" d=\"M0 0h1v1h-1z\"/></svg>").text(word).raw("</span>");
     }
     html.raw("<output id=\"pointed\"></output></p>\n");
     Block::Markup(html)

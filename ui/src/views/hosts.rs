@@ -7,7 +7,7 @@ use model::Host;
 use super::containers::container_row;
 use super::forms::filter;
 use super::{Context, ROWS_MAX, bytes, counts_cell, labels_cell, name_of, nothing, paged};
-use crate::answers::Pool;
+use crate::answers::{HostDetails, JudgedImage, Pool};
 use crate::page::{Block, Cell, Column, Map, Page, Row, Table, Tone, column, number};
 use crate::query::{Query, link, part};
 use crate::world::Life;
@@ -54,11 +54,7 @@ fn shown_state(host: &Host) -> &str {
 }
 
 fn state_cell(context: &Context, host: &Host) -> Cell {
-    let refusal = context
-        .hosts
-        .get(&**host.uuid())
-        .filter(|report| !report.eligible)
-        .and_then(|report| report.refusal.as_deref());
+    let refusal = context.hosts.get(&**host.uuid()).and_then(|summary| summary.refusal.as_deref());
     match shown_state(host) {
         "active" if refusal.is_none() => Cell::new("active").tone(Tone::Good),
         "active" => Cell::new("takes no more").tone(Tone::Off).note(refusal.unwrap_or_default()),
@@ -165,8 +161,36 @@ pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
     page
 }
 
-/// One host.
-pub(crate) fn host(context: &Context, query: &Query, uuid: &str) -> Page {
+/// Images and whether they run on a host, those that do not first.
+fn images_table(mut images: Vec<JudgedImage>) -> Table {
+    let here = |image: &JudgedImage| match (&image.refusal, &image.entry) {
+        (Some(refusal), _) => (0, Cell::new("cannot run").tone(Tone::Bad), Cell::new(refusal)),
+        (None, Some(entry)) => {
+            let isolation = entry.isolation.as_ref().map(|isolation| format!("{isolation} isolation"));
+            let words = [Some(entry.os.clone()), entry.os_version.clone(), isolation];
+            let tone = if entry.warning.is_some() { Tone::Waiting } else { Tone::Good };
+            let how = Cell::new(words.into_iter().flatten().collect::<Vec<_>>().join(" "));
+            (2, Cell::new("runs").tone(tone), how.note(entry.warning.as_deref().unwrap_or_default()))
+        }
+        (None, None) => (1, Cell::quiet("unknown"), Cell::quiet("its systems are not known")),
+    };
+    images.sort_by_key(|image| here(image).0);
+    let refused = images.iter().filter(|image| image.refusal.is_some()).count();
+    let shown = if images.len() > ROWS_MAX { format!(" · the first {ROWS_MAX}") } else { String::new() };
+    let caption = format!("Images of placements · {refused} of {} cannot run here{shown}", images.len());
+    let rows = images.iter().take(ROWS_MAX).map(|image| {
+        let isolation = image.isolation.as_ref().map(|isolation| format!("only with {isolation} isolation"));
+        let (_, state, why) = here(image);
+        let name = Cell::new(&image.image).note(isolation.unwrap_or_default());
+        Row { key: format!("{} {:?}", image.image, image.isolation), cells: vec![name, state, why] }
+    });
+    let columns = ["Image", "On this host", "What, or why not"].map(column);
+    let rows = rows.collect();
+    Table { id: "images", caption, columns: columns.into(), rows, empty: "No placement asks for an image." }
+}
+
+/// One host, with its details if there is a scheduler that knows them.
+pub(crate) fn host(context: &Context, query: &Query, uuid: &str, details: Option<HostDetails>) -> Page {
     let Some(host) = context.world.snapshot.hosts.get(uuid) else {
         return nothing("hosts", "There is no such host, or it has left.");
     };
@@ -174,10 +198,8 @@ pub(crate) fn host(context: &Context, query: &Query, uuid: &str) -> Page {
     let mut page = Page::new("hosts", name_of(&**host), "");
     let Row { cells, .. } = row(context, host);
     let [_, state, os, address, zone, containers, memory, cpu] = <[Cell; 8]>::try_from(cells).unwrap_or_default();
-    let report = context.hosts.get(uuid);
-    let ports: Vec<_> = report
-        .map(|report| report.ports.iter().map(|port| format!("{}/{}", port.public, port.protocol)).collect())
-        .unwrap_or_default();
+    let ports = details.iter().flat_map(|details| &details.ports);
+    let ports: Vec<_> = ports.map(|port| format!("{}/{}", port.public, port.protocol)).collect();
     page.blocks.push(Block::Facts(
         "facts",
         "About this host".into(),
@@ -208,6 +230,7 @@ pub(crate) fn host(context: &Context, query: &Query, uuid: &str) -> Page {
         empty: "No container runs here.",
     }));
     page.blocks.extend(pager);
+    page.blocks.extend(details.map(|details| Block::Table(images_table(details.images))));
     page.command = Some(format!("scheduler hosts  # {}", name_of(&**host)));
     page
 }

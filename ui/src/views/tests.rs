@@ -3,7 +3,7 @@
 use model::{Map, Snapshot, Value, objects};
 
 use super::*;
-use crate::answers::{Stack, Stacks};
+use crate::answers::{HostDetails, Stack, Stacks};
 use crate::world::generated::{object, snapshot};
 
 fn context(snapshot: Snapshot) -> Context {
@@ -13,6 +13,25 @@ fn context(snapshot: Snapshot) -> Context {
         hidden: Arc::new(Hidden::new(&["*secret*".into()])),
         now: 0,
     }
+}
+
+/// A port, and so many images: a third each that runs on a host, that does not and that may.
+fn details(count: usize, name: &str) -> HostDetails {
+    let image = |number: usize| {
+        let mut image = serde_json::json!({ "image": format!("{name}{number:03}"), "isolation": name });
+        match number % 3 {
+            0 => {
+                image["entry"] =
+                    serde_json::json!({ "os": name, "os_version": name, "isolation": name, "warning": name });
+            }
+            1 => image["refusal"] = name.into(),
+            _ => {}
+        }
+        image
+    };
+    let port = serde_json::json!({ "public": 8081, "protocol": name });
+    let images = (0..count).map(image).collect::<Vec<_>>();
+    serde_json::from_value(serde_json::json!({ "ports": [port], "images": images })).unwrap()
 }
 
 fn written(page: &Page) -> String {
@@ -30,7 +49,7 @@ fn no_view_of_a_large_cluster_is_larger_than_a_browser_likes() {
     for (name, page) in [
         ("overview", overview::overview(&context, &overview::Process::default())),
         ("hosts", hosts::hosts(&context, &query)),
-        ("host", hosts::host(&context, &query, &first)),
+        ("host", hosts::host(&context, &query, &first, Some(details(200, "web")))),
         ("services", services::services(&context, &query)),
         ("changes", changes::changes(&context, &query)),
         ("search", search::search(&context, "service")),
@@ -41,6 +60,19 @@ fn no_view_of_a_large_cluster_is_larger_than_a_browser_likes() {
     }
     let last = Query::parse("hosts", "page=50");
     assert!(written(&hosts::hosts(&context, &last)).contains("4901–5000 of 5000"));
+}
+
+#[test]
+fn images_that_a_host_cannot_run_are_first_with_the_reason() {
+    let context = context(snapshot(1, 1));
+    let host = context.world.snapshot.hosts.keys().next().unwrap().clone();
+    let html = written(&hosts::host(&context, &Query::default(), &host, Some(details(150, "web"))));
+    let at = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text} in {html}"));
+    assert!(at("50 of 150 cannot run here · the first 100") < at("cannot run</td><td>web</td>"));
+    assert!(at(">web148<") > at("cannot run</td>") && !html.contains(">web147<"), "{html}");
+    assert!(html.contains("8081/web"), "{html}");
+    let without = written(&hosts::host(&context, &Query::default(), &host, None));
+    assert!(!without.contains("cannot run here"), "{without}");
 }
 
 #[test]
@@ -88,7 +120,7 @@ fn hostile_names_and_labels_are_text_and_secrets_are_not_shown() {
         stacks::stack(&context, Err(evil.to_owned())),
         overview::overview(&context, &overview::Process::default()),
         hosts::hosts(&context, &query),
-        hosts::host(&context, &query, evil),
+        hosts::host(&context, &query, evil, Some(details(3, evil))),
         services::services(&context, &Query::default()),
         services::service(&context, &query, &id, &[]),
         containers::container(&context, evil, None),

@@ -131,7 +131,7 @@ pub(crate) struct RunOptions {
 }
 
 /// One entry of an image's index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ImagePlatform {
     pub(crate) os: Text,
     pub(crate) architecture: Option<Text>,
