@@ -7,7 +7,7 @@ use live::intents::HostState;
 
 use super::folder::Rights;
 use super::intent::{self, IntentValue};
-use super::names::{host_key, host_name};
+use super::names::{host_key, host_name, reason};
 use super::operator::Operator;
 
 /// Have schedulers place nothing new on a host
@@ -21,7 +21,7 @@ pub(crate) struct Cordon {
     host: String,
 
     /// Why, for those who are refused the host
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
 
     #[command(flatten)]

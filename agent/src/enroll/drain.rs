@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::folder::Rights;
 use super::intent::{self, IntentValue};
-use super::names::{host_key, host_name};
+use super::names::{host_key, host_name, reason};
 use super::operator::Operator;
 use super::outcome::{json as parsed, progress};
 use crate::emptying::{Emptying, Look, listed, names, waited};
@@ -36,7 +36,7 @@ pub(crate) struct Drain {
     host: String,
 
     /// Why, for those who are refused the host
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
 
     /// Return at once, and let the schedulers go on

@@ -19,6 +19,14 @@ const HOSTS: &str = "berth.host.";
 /// Longest name of a host, that of a DNS name (RFC 1035 section 2.3.4).
 pub(crate) const HOST_MAX: usize = 253;
 
+/// Longest reason for the state of a host, in bytes: it stands in a line about the host, and in each refusal.
+const REASON_MAX: usize = 500;
+
+/// A reason for the state of a host.
+pub(crate) fn reason(text: &str) -> Result<String, String> {
+    if text.len() <= REASON_MAX { Ok(text.to_owned()) } else { Err(format!("expected at most {REASON_MAX} bytes")) }
+}
+
 /// A name of a host on a command line. Names that a shell or a file of settings would take for something else are none.
 pub(crate) fn host_name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');

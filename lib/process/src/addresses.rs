@@ -1,6 +1,7 @@
 //! The addresses that the process put on interfaces: put back when something takes them away, removed at the end.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ struct HeldAddress {
     address: AddedAddress,
     /// Why it is on no interface and could not be put back.
     lost: Option<String>,
+    /// Shows others that the address is in use while the services do not listen yet.
+    claim: Option<TcpListener>,
 }
 
 /// Which interface gets the addresses of a process.
@@ -46,15 +49,30 @@ pub(crate) fn target(options: &ProcessOptions) -> Target<'_> {
 impl HeldAddresses {
     /// Puts the address of `listen` on an interface, unless one has it.
     pub(crate) async fn add(&self, listen: SocketAddr, options: &ProcessOptions) -> Result<(), AddressError> {
-        let address = platform::address::add(listen, target(options)).await?;
+        let mut address = platform::address::add(listen, target(options)).await?;
+        let is_own = address.origin() != Origin::Foreign;
+        let claim = || platform::socket::tcp_listener((listen.ip(), 0).into());
+        let claim = match claim() {
+            // `agent service release` took away what was left there, before it could see this process.
+            Err(error) if is_own && error.kind() == ErrorKind::AddrNotAvailable => {
+                address.restore(target(options)).await?;
+                claim().ok()
+            }
+            claimed => claimed.ok().filter(|_| is_own),
+        };
         let how = match address.origin() {
             Origin::Added => "added",
             Origin::Leftover => "was left by a process that is gone",
             Origin::Foreign => "was there already",
         };
         info!(address = %address.address(), interface = address.interface(), "address {how}");
-        self.0.lock().await.push(HeldAddress { address, lost: None });
+        self.0.lock().await.push(HeldAddress { address, lost: None, claim });
         Ok(())
+    }
+
+    /// From now on the services listen.
+    pub(crate) async fn settle(&self) {
+        self.0.lock().await.iter_mut().for_each(|held| held.claim = None);
     }
 
     /// Whether the process has none.

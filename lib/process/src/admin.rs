@@ -24,7 +24,7 @@ use tracing::warn;
 use crate::accept::Acceptor;
 use crate::connections::serve_connections;
 use crate::quota::Places;
-use crate::restart::Attempts;
+use crate::restart::{Attempts, Made};
 use crate::web_page::refuse_web_page;
 
 /// What the admin pages show and do.
@@ -75,6 +75,9 @@ impl<T: Send + Sync> Settle for Store<T> {
 
 /// Most connections to one listener: browsers, scrapers and checks of health. On loopback all of them have one address.
 const PLACES: Places = Places { per_client: 128, in_all: 128 };
+
+/// Why no other start in place begins now.
+const UNDER_WAY: &str = "it is starting again already, which can take 40 s";
 
 /// Longest wait for views when a client asks whether the process is ready.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
@@ -167,7 +170,9 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 /// Which process this is, of which version, and what became of starting again in place.
 async fn process(State(admin): State<Admin>) -> Response {
     let Identity { program, refused, attempts } = &admin.identity;
-    let (failed, reason) = attempts.failed();
+    let Made { failed, reason, under_way } = attempts.made();
+    let under_way = under_way.then(|| UNDER_WAY.to_owned());
+    let refused = refused.clone().or(under_way);
     Json(json!({
         "process": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),

@@ -409,6 +409,7 @@ impl Launch {
             Err(None) => None,
         };
         self.listeners.settle();
+        self.addresses.settle().await;
         let pid_file = self.options.pid_file.clone().map(PidFile::write).transpose()?;
         if !self.addresses.is_empty().await {
             let guard = self.addresses.clone().guard(self.options.clone(), self.readiness.clone(), self.stop.clone());

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use platform::handover::{Handed, Successor, obstacle};
@@ -43,17 +43,36 @@ const PART: &str = "restart";
 
 /// What became of the successors of this process so far, for those who ask its admin pages. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Attempts(Arc<Mutex<(u64, Option<String>)>>);
+pub(crate) struct Attempts(Arc<Mutex<Made>>);
+
+/// The attempts of a process to start again in place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made {
+    /// How many failed.
+    pub(crate) failed: u64,
+    /// Why the last one did.
+    pub(crate) reason: Option<String>,
+    /// Whether one is being made: another one would be taken for it.
+    pub(crate) under_way: bool,
+}
 
 impl Attempts {
-    /// How many failed, and why the last one did.
-    pub(crate) fn failed(&self) -> (u64, Option<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Those so far.
+    pub(crate) fn made(&self) -> Made {
+        self.lock().clone()
+    }
+
+    fn begin(&self) {
+        self.lock().under_way = true;
     }
 
     fn note(&self, reason: &str) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *failed = (failed.0 + 1, Some(reason.to_owned()));
+        let mut made = self.lock();
+        *made = Made { failed: made.failed + 1, reason: Some(reason.to_owned()), under_way: false };
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Made> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,6 +133,7 @@ impl Restart {
                     match self.start(handed, &addresses().await) {
                         Ok(successor) => {
                             info!(process = successor.process(), "starting again in place");
+                            self.attempts.begin();
                             self.successor = Some((successor, Instant::now() + START_LIMIT));
                             continue;
                         }

@@ -111,7 +111,7 @@ impl Evacuate {
         // Those that a scheduler begins for one that ended meanwhile too.
         let mut moved = list(&plan["moved"]).to_vec();
         loop {
-            let failure = match self.carry_out(&clients[at], &mut moved, until).await {
+            let failure = match self.carry_out(&clients[at], (&mut moved, &plan["stays"]), until).await {
                 Ok(is_there) => return Ok(is_there),
                 Err(failure) if may_pass(&failure) && Instant::now() < until => failure,
                 Err(failure) => return Err(failure),
@@ -123,8 +123,12 @@ impl Evacuate {
     }
 
     /// Has a scheduler move what is on the host now, and waits until that and what was to be moved before runs.
-    async fn carry_out(&self, client: &Client, moved: &mut Vec<Value>, until: Instant) -> Outcome {
+    async fn carry_out(&self, client: &Client, (moved, said): (&mut Vec<Value>, &Value), until: Instant) -> Outcome {
         let mut begun = self.asked(client, false).await?;
+        if !self.ask.json && begun["stays"] != *said {
+            // Such as one that was being started just then.
+            print(&described(&begun));
+        }
         let same = |one: &Value, other: &Value| one["id"] == other["id"] && one["unit"] == other["unit"];
         moved.retain(|known| !list(&begun["stays"]).iter().any(|stays| same(known, stays)));
         let new = list(&begun["moved"]).iter().filter(|new| !moved.iter().any(|known| same(known, new)));

@@ -53,14 +53,14 @@ impl Addresses {
         let found: Vec<AddressMessage> = request.execute().try_collect().await.map_err(into_io)?;
         Ok(found
             .into_iter()
-            .map(|message| Holder { index: message.header.index, marked: message.attributes.iter().any(is_mark) })
+            .map(|message| Holder { index: message.header.index, marked: is_marked(&message) })
             .collect())
     }
 
     /// The addresses that have Berth's mark.
     pub(super) async fn marked(&mut self) -> io::Result<Vec<IpAddr>> {
         let found: Vec<AddressMessage> = self.0.address().get().execute().try_collect().await.map_err(into_io)?;
-        let marked = found.into_iter().filter(|message| message.attributes.iter().any(is_mark));
+        let marked = found.into_iter().filter(is_marked);
         let address = |attribute: &AddressAttribute| match attribute {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,
@@ -105,8 +105,11 @@ impl Addresses {
     }
 }
 
-fn is_mark(attribute: &AddressAttribute) -> bool {
-    matches!(attribute, AddressAttribute::Label(label) if label.ends_with(MARK))
+/// Whether Berth added an address: by its label, and alone, as others add none.
+fn is_marked(message: &AddressMessage) -> bool {
+    let is_mark =
+        |attribute: &AddressAttribute| matches!(attribute, AddressAttribute::Label(label) if label.ends_with(MARK));
+    message.header.prefix_len == 32 && message.attributes.iter().any(is_mark)
 }
 
 /// Not EACCES, which has other reasons.
