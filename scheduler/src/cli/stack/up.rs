@@ -74,7 +74,7 @@ pub struct Up {
     /// Say what would change, as `plan` does; changes nothing
     #[arg(long, conflicts_with_all = ["detach", "timeout", "expect"])]
     dry_run: bool,
-    /// Only if the stack is at this revision, as `plan` has shown it; 0 when there is none
+    /// Only if the stack is at this revision, as `plan` says (0: none)
     #[arg(long, value_name = "REVISION")]
     expect: Option<u64>,
     #[command(flatten)]
