@@ -11,10 +11,13 @@ mod events;
 mod system;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 pub use events::AddressEvents;
 pub(crate) use system::Addresses;
+
+/// The port by which processes exclude each other from an address; nothing is served there. It is none that systems give to clients.
+const CLAIM_PORT: u16 = 16_925;
 
 /// An address that is on an interface, and how it got there.
 #[derive(Debug)]
@@ -61,6 +64,13 @@ impl AddedAddress {
     /// How it got there, which decides whether [`remove`](Self::remove) takes it away.
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Leaves it to the process that serves on it, if one does: that began while this one waited.
+    pub fn leave_to_others(&mut self) {
+        if is_served(self.address) {
+            self.origin = Origin::Foreign;
+        }
     }
 
     /// Whether the next start recognises it, if it is not removed now.
@@ -250,6 +260,8 @@ pub async fn remove_left() -> Result<Vec<(IpAddr, String)>, AddressError> {
     let interfaces = system.interfaces().await.map_err(AddressError::Unlisted)?;
     let mut removed = Vec::new();
     for address in system.marked().await.map_err(AddressError::Unlisted)? {
+        // Until it is removed, none that starts can take it over.
+        let Ok(_claim) = claim(address) else { continue };
         if is_served(address) {
             continue;
         }
@@ -264,9 +276,18 @@ pub async fn remove_left() -> Result<Vec<(IpAddr, String)>, AddressError> {
     Ok(removed)
 }
 
-/// Whether a program listens on the address, whichever port it is.
+/// Claims an address of Berth for a process that is about to listen there, or to remove it.
+///
+/// # Errors
+///
+/// Fails with [`io::ErrorKind::AddrInUse`] if another one has claimed it, and with [`io::ErrorKind::AddrNotAvailable`] if it was removed.
+pub fn claim(address: IpAddr) -> io::Result<TcpListener> {
+    crate::socket::tcp_listener((address, CLAIM_PORT).into())
+}
+
+/// Whether a program listens on the address, whichever port it is, but for that of [`claim`].
 fn is_served(address: IpAddr) -> bool {
-    crate::socket::has_listener(|local| local.ip() == address.to_canonical())
+    crate::socket::has_listener(|local| local.ip() == address.to_canonical() && local.port() != CLAIM_PORT)
 }
 
 /// Name of an interface that has `address`, when one has.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use platform::address::{AddedAddress, AddressError, AddressEvents, Origin, Target};
 use source::Readiness;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -21,6 +22,12 @@ const RESTORED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time between two attempts to put a lost address back when nothing is reported.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Longest wait for another process that is removing an address: that takes milliseconds.
+const CLAIM_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to claim an address.
+const CLAIM_RETRY: Duration = Duration::from_millis(10);
 
 /// The addresses of a process; clones share them.
 ///
@@ -50,16 +57,8 @@ impl HeldAddresses {
     /// Puts the address of `listen` on an interface, unless one has it.
     pub(crate) async fn add(&self, listen: SocketAddr, options: &ProcessOptions) -> Result<(), AddressError> {
         let mut address = platform::address::add(listen, target(options)).await?;
-        let is_own = address.origin() != Origin::Foreign;
-        let claim = || platform::socket::tcp_listener((listen.ip(), 0).into());
-        let claim = match claim() {
-            // `agent service release` took away what was left there, before it could see this process.
-            Err(error) if is_own && error.kind() == ErrorKind::AddrNotAvailable => {
-                address.restore(target(options)).await?;
-                claim().ok()
-            }
-            claimed => claimed.ok().filter(|_| is_own),
-        };
+        let claim =
+            if address.origin() == Origin::Foreign { None } else { claim(&mut address, target(options)).await? };
         let how = match address.origin() {
             Origin::Added => "added",
             Origin::Leftover => "was left by a process that is gone",
@@ -185,6 +184,22 @@ impl HeldAddress {
             }
         }
     }
+}
+
+/// Claims an address until the services listen, and puts it back if another process removed it before that saw this one; `None` if
+/// something else has the port for that.
+async fn claim(address: &mut AddedAddress, target: Target<'_>) -> Result<Option<TcpListener>, AddressError> {
+    let (until, mut claimed) = (Instant::now() + CLAIM_LIMIT, None);
+    while claimed.is_none() && Instant::now() < until {
+        match platform::address::claim(address.address()) {
+            Ok(claim) => claimed = Some(claim),
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => address.restore(target).await?,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => tokio::time::sleep(CLAIM_RETRY).await,
+            Err(_) => break,
+        }
+    }
+    address.leave_to_others();
+    Ok(claimed)
 }
 
 /// Why clients get no answer at an address.
