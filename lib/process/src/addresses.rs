@@ -56,6 +56,10 @@ pub(crate) fn target(options: &ProcessOptions) -> Target<'_> {
 impl HeldAddresses {
     /// Puts the address of `listen` on an interface, unless one has it.
     pub(crate) async fn add(&self, listen: SocketAddr, options: &ProcessOptions) -> Result<(), AddressError> {
+        // Two services may have one address.
+        if self.0.lock().await.iter().any(|held| held.address.address() == listen.ip()) {
+            return Ok(());
+        }
         let mut address = platform::address::add(listen, target(options)).await?;
         let claim =
             if address.origin() == Origin::Foreign { None } else { claim(&mut address, target(options)).await? };
