@@ -16,7 +16,7 @@ use std::sync::Arc;
 use clap::Args;
 use engine::Endpoint;
 use live::config::{DockerOption, Engine};
-use process::{Failure, Launch, OF_ADDRESSES, ProcessOptions};
+use process::{Failure, Launch, ProcessOptions};
 use scheduler::EnginePolicy;
 use tracing::info;
 
@@ -29,7 +29,7 @@ use crate::engine_proxy::places::Places;
 /// created has to be allowed by the policy; only containers that a scheduler started are started, stopped and removed;
 /// of what the engine says, only the fields that Berth reads are passed on.
 #[derive(Args)]
-#[command(mut_args(|argument| if OF_ADDRESSES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
+#[command(mut_args(process::hide_address_options))]
 pub(crate) struct EngineProxy {
     /// The socket to listen on; the group of this process may use it
     #[arg(

@@ -537,7 +537,7 @@ fn windows_hosts_choose_their_entry_of_the_image() {
     assert_eq!(image("h3", &old), "windows 10.0.17763.1 hyperv");
     assert_eq!(image("h2", &old), "null null null");
 
-    // The same of each host without a question about it; what nobody knows of an image is not guessed.
+    // The same of each host without a question about it; what is not known of an image is not guessed.
     for (id, image) in [
         ("a", json!({"name": "i", "platforms": platforms})),
         ("b", json!({"name": "old", "platforms": old})),

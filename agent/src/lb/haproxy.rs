@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use balancer::Metrics;
 use platform::console;
-use process::{Failure, Launch, OF_ADDRESSES, ProcessOptions, StateOptions, listen_address};
+use process::{Failure, Launch, ProcessOptions, StateOptions, listen_address};
 
 use super::Which;
 use super::certificates::CertificateFolder;
@@ -27,7 +27,7 @@ const ADMIN: &str = "127.0.0.1:8116";
 /// with this process. Without, something else runs it: haproxy -W -S FOLDER/master.sock,mode,600 -f FOLDER/haproxy.cfg
 #[derive(clap::Args)]
 #[command(
-    mut_args(|argument| if OF_ADDRESSES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }),
+    mut_args(process::hide_address_options),
     after_help = "Examples:
   agent lb haproxy --run --service edge/lb
   agent lb haproxy --run --source file:cluster.yml --bind 127.0.0.1 --folder /tmp/lb

@@ -13,7 +13,7 @@ use network::fights::Fights;
 use network::guard::{self, Loss};
 use network::plan::{self, Doubt, Facts};
 use network::step::{Described, Step};
-use process::{Failure, Launch, OF_ADDRESSES, ProcessOptions, StateOptions};
+use process::{Failure, Launch, ProcessOptions, StateOptions};
 use source::{Readiness, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -39,7 +39,7 @@ const PART: &str = "network";
 /// A service of its own for hosts whose agent has no access to the engine (berth-network.service); elsewhere, agent up --network
 /// does the same.
 #[derive(clap::Args)]
-#[command(mut_args(|argument| if OF_ADDRESSES.contains(&argument.get_id().as_str()) { argument.hide(true) } else { argument }))]
+#[command(mut_args(process::hide_address_options))]
 pub(crate) struct Keep {
     #[command(flatten)]
     host: ThisHost,

@@ -34,7 +34,7 @@ pub use clients::{ClientOptions, Clients, Networks};
 pub use connections::serve_connections;
 pub use launch::{Launch, launch};
 pub use listeners::Listeners;
-pub use options::{LogFormat, OF_ADDRESSES, ProcessOptions, StateOptions, listen_address};
+pub use options::{LogFormat, ProcessOptions, StateOptions, hide_address_options, listen_address};
 pub use parts::Parts;
 pub use program::Program;
 pub use web_page::{WebPage, refuse_web_page};

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use source::StateDir;
 
 use crate::Failure;
@@ -64,8 +64,11 @@ pub struct ProcessOptions {
     pub interface: Option<String>,
 }
 
-/// Options that mean nothing to a program that adds no address, whose help does not show them.
-pub const OF_ADDRESSES: [&str; 4] = ["add_address", "serve_containers", "keep_address", "interface"];
+/// Hides an option that means nothing to a program that adds no address, for `mut_args` of its command.
+pub fn hide_address_options(argument: Arg) -> Arg {
+    let is_one = ["add_address", "serve_containers", "keep_address", "interface"].contains(&argument.get_id().as_str());
+    if is_one { argument.hide(true) } else { argument }
+}
 
 /// Where the last good snapshot is stored.
 #[derive(Args, Clone, Debug)]
