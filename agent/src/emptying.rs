@@ -64,6 +64,9 @@ impl Emptying {
             return if is_quiet { Look::Empty } else { self.waits(units) };
         };
         self.asked = Some(now);
+        if !left.stays.keys().eq(self.stays.keys()) {
+            self.changed = now;
+        }
         self.stays.clone_from(&left.stays);
         let is_known = |name: &&String| left.moves.contains(*name) || left.stays.contains_key(*name);
         self.knows |= units.iter().any(|name| is_known(&name));
@@ -173,6 +176,13 @@ mod tests {
         assert_eq!(look, Look::Waits([("a".to_owned(), Some("a volume".to_owned()))].into()));
         // One that could go is waited for.
         assert_eq!(first(|_| set(&["a", "b"]), |_| Some(left(&["b"], &["a"]))), None);
+    }
+
+    #[test]
+    fn what_failed_to_move_is_tried_for_a_while_more() {
+        let answer = |second| Some(if second < 100 { left(&["a"], &[]) } else { left(&[], &["a"]) });
+        let (second, look) = first(|_| set(&["a"]), answer).unwrap();
+        assert!((160..=165).contains(&second), "{second} {look:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A plan has only steps that may be done now; what has to wait for their outcome is in the next one. So at every moment at
 //! most one batch of a service is on its way, and an executor that dies goes on by planning again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Text;
@@ -91,6 +92,8 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// Services that are not in the stack and have units, which only `prune` removes.
     pub orphans: Vec<Text>,
+    /// Units that are removed since they did not become healthy where they were to take the place of others, by id, and why.
+    pub late: BTreeMap<Text, String>,
     /// When to plan again although nothing changes.
     pub wake: Option<Duration>,
 }

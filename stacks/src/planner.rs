@@ -200,9 +200,7 @@ impl<'a> Planner<'a> {
                 State::Failed(why) | State::Ended(why) => failed.push(format!("{}: {why}", unit.id)),
                 State::Lost(_) => {}
                 _ if unit.is_good(rules.monitor, self.world.now) => {}
-                _ if self.world.now >= due => {
-                    failed.push(format!("{} was not healthy within {} s", unit.id, rules.deadline));
-                }
+                _ if self.world.now >= due => failed.push(late(unit, rules)),
                 _ => wake(&mut self.plan.wake, due),
             }
         }
@@ -349,6 +347,7 @@ impl<'a> Planner<'a> {
                     if is_bad && self.rollout.stage.is_settled() {
                         if self.world.now >= due {
                             // Undone, and tried again.
+                            self.plan.late.insert(new.id.clone(), late(new, rules));
                             ended.push(new.id.clone());
                         } else {
                             wake(&mut self.plan.wake, due);
@@ -365,6 +364,14 @@ impl<'a> Planner<'a> {
             return moving;
         }
         let all = moving + waiting.len();
+        // Meanwhile the next ones move.
+        waiting.retain(|unit| match self.rests(unit) {
+            Some(until) => {
+                wake(&mut self.plan.wake, until);
+                false
+            }
+            None => true,
+        });
         let healthy: BTreeSet<&Text> =
             waiting.iter().filter(|unit| unit.is_healthy()).map(|unit| &unit.index).collect();
         waiting.sort_by_key(|unit| (healthy.contains(&unit.index), number(&unit.index), unit.index.clone()));
@@ -374,6 +381,16 @@ impl<'a> Planner<'a> {
             self.place_one(&unit.index);
         }
         all
+    }
+
+    /// Until when a unit that is to leave its host stays, although there is room: the last try has failed, or what was to take its place is
+    /// still being stopped. An engine that does not stop it does not hold up the others for longer than a unit may take to start.
+    fn rests(&self, unit: &Unit) -> Option<Duration> {
+        let deadline = Duration::from_secs(self.rules().deadline);
+        let retry = self.world.not_before.get(&(unit.service.clone(), unit.index.clone())).copied();
+        let ending = self.ending().filter(|other| other.index == unit.index);
+        let ends = ending.map(|other| other.made.saturating_add(deadline));
+        ends.chain(retry).max().filter(|until| *until > self.world.now)
     }
 
     /// Whether one more unit fits beside those that run.
@@ -611,6 +628,11 @@ impl<'a> Planner<'a> {
             waits: if self.stack.paused { "paused".to_owned() } else { self.waits },
         }
     }
+}
+
+/// Why a unit has failed that is not good in time.
+fn late(unit: &Unit, rules: &Update) -> String {
+    format!("{} was not healthy within {} s", unit.id, rules.deadline)
 }
 
 fn wake(wake: &mut Option<Duration>, at: Duration) {

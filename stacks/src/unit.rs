@@ -95,6 +95,8 @@ pub struct World {
     pub gone: BTreeSet<Text>,
     /// Services whose images did not come to their hosts, and why.
     pub missing_images: BTreeMap<Text, Text>,
+    /// When what could not be placed, or did not become healthy, is tried again: by service and index.
+    pub not_before: BTreeMap<(Text, Text), Duration>,
     /// What is added to ids that placements of others have.
     pub suffixes: BTreeMap<Text, Text>,
     /// Whether the scheduler sees etcd and at least half of all hosts: only then a host counts as dead.

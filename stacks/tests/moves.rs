@@ -345,3 +345,63 @@ proptest! {
         prop_assert!(cluster.live().all(|unit| unit.state == State::Done));
     }
 }
+
+/// Two units on a host that is being left, and room elsewhere, where the first one's successor is.
+fn leaving() -> Cluster {
+    let mut cluster = Cluster::new(service("image", 2, 1, false), true, 1);
+    cluster.settle();
+    for unit in &mut cluster.world.units {
+        unit.host = "a".into();
+    }
+    cluster.happen(&Event::Drain(0));
+    cluster.slowness = u32::MAX;
+    cluster.round(1);
+    assert_eq!(cluster.world.units.len(), 3, "{:#?}", cluster.world);
+    cluster
+}
+
+#[test]
+fn while_one_does_not_become_healthy_elsewhere_the_next_one_moves() {
+    let mut cluster = leaving();
+    let (old, new) = (cluster.world.units[0].clone(), cluster.world.units[2].clone());
+    assert_eq!(old.index, new.index);
+    assert!(plan(&cluster.stack, &cluster.world).is_empty());
+    cluster.world.now = new.made + Duration::from_mins(5);
+    let late = plan(&cluster.stack, &cluster.world);
+    assert_eq!(late.steps, [Step::Remove { id: new.id.clone() }]);
+    assert_eq!(late.late, [(new.id.clone(), format!("{} was not healthy within 300 s", new.id))].into());
+
+    cluster.world.units.pop();
+    let until = cluster.world.now + Duration::from_secs(10);
+    cluster.world.not_before.insert(("web".into(), old.index.clone()), until);
+    let next = plan(&cluster.stack, &cluster.world);
+    let placed = |steps: &[Step]| match steps {
+        [Step::Place { index, .. }] => Some(index.clone()),
+        _ => None,
+    };
+    assert_eq!((placed(&next.steps), next.wake), (Some(cluster.world.units[1].index.clone()), Some(until)));
+    cluster.world.now = until;
+    assert_eq!(placed(&plan(&cluster.stack, &cluster.world).steps), Some(old.index));
+}
+
+#[test]
+fn a_drain_that_is_wanted_again_waits_for_the_end_of_what_the_last_one_began() {
+    let mut cluster = leaving();
+    cluster.happen(&Event::OpenAll);
+    let new = cluster.world.units[2].id.clone();
+    assert_eq!(plan(&cluster.stack, &cluster.world).steps, [Step::Remove { id: new }]);
+    let begun = cluster.world.now;
+    (cluster.world.units[2].state, cluster.world.units[2].made) = (State::Removing, begun);
+    cluster.happen(&Event::Drain(0));
+    let of_first = |steps: &[Step], cluster: &Cluster| {
+        let index = &cluster.world.units[0].index;
+        steps.iter().any(|step| matches!(step, Step::Place { index: placed, .. } if placed == index))
+    };
+    let again = plan(&cluster.stack, &cluster.world);
+    assert!(!of_first(&again.steps, &cluster), "{again}");
+    assert!(again.wake.is_some_and(|at| at <= begun + Duration::from_mins(5)), "{again}");
+    // An engine that does not stop it may be silent for long.
+    cluster.world.now = begun + Duration::from_mins(5);
+    let at_last = plan(&cluster.stack, &cluster.world);
+    assert!(of_first(&at_last.steps, &cluster), "{at_last}");
+}

@@ -55,9 +55,14 @@ impl Stacked {
         self.scheduler = self.hosts.scheduler(0, METADATA).start();
     }
 
+    /// Where the scheduler answers, on the first host.
+    pub fn address(&mut self) -> String {
+        self.scheduler.address().to_string()
+    }
+
     /// What a subcommand of the scheduler ends with.
     pub fn ask(&mut self, words: &[&str]) -> Ended {
-        let address = self.scheduler.address().to_string();
+        let address = self.address();
         self.hosts.ask_scheduler(0, &address, words)
     }
 

@@ -27,7 +27,6 @@ use crate::api::reply::{Reply, bug};
 use crate::api::stacks;
 use crate::audit::UNSETTLED;
 use crate::audit::line::{Action, AuditLine};
-use crate::place::Placer;
 use crate::place::answer::Placement;
 use crate::place::evacuate::Evacuation;
 use crate::place::fields::Fields;
@@ -354,9 +353,10 @@ async fn evacuate(State(app): State<Arc<App>>, Extension(caller): Extension<Call
     let Ok(_turn) = PLANNING.acquire().await else { return bug().into_response() };
     if dry_run {
         let (app, now) = (app.clone(), app.clock.now());
-        let plan = if drain { Placer::plan_drain } else { Placer::plan_evacuation };
-        let planning =
-            tokio::task::spawn_blocking(move || guarded(&app, || evacuation_reply(plan(&app.placer, &host, now))));
+        let plan = move |app: &App| {
+            if drain { app.starter.plan_drain(&host, now) } else { app.placer.plan_evacuation(&host, now) }
+        };
+        let planning = tokio::task::spawn_blocking(move || guarded(&app, || evacuation_reply(plan(&app))));
         return planning.await.unwrap_or_else(|_| bug()).into_response();
     }
     let starter = app.starter.clone();

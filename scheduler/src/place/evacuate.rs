@@ -11,6 +11,7 @@ use stacks::Stage as ServiceStage;
 
 use crate::ledger::book::Book;
 use crate::ledger::record::{Record, Replica, Stage};
+use crate::ledger::stack::StackUnit;
 use crate::place::Placer;
 use crate::place::answer::{HostName, failure};
 use crate::place::filter::check::Check;
@@ -22,6 +23,9 @@ use crate::start::credentials::RequestCredentials;
 
 /// Most units of one evacuation: each costs a pass over the hosts.
 const UNITS_MAX: usize = 20_000;
+
+/// A unit that is to take another's place, and has failed so often, is not waited for.
+const FAILURES_MAX: u32 = 2;
 
 /// Reasons for which units stay on a host, whether it is gone or drained.
 const KEPT: &str = "it is stopped, and kept where it is";
@@ -259,7 +263,25 @@ fn why_not_drained(book: &Book, record: &Record, replica: &Replica) -> Option<St
     if rollout.wanted.job {
         return Some(Stay::until_its_end("it runs once, and that is waited for"));
     }
-    has_named_volume(&record.asked).then(|| NAMED_VOLUME.to_owned().into())
+    has_named_volume(&record.asked)
+        .then(|| NAMED_VOLUME.to_owned())
+        .or_else(|| why_not_yet(book, unit, replica))
+        .map(Stay::from)
+}
+
+/// Why no other unit has taken the place of this one yet.
+fn why_not_yet(book: &Book, unit: &StackUnit, replica: &Replica) -> Option<String> {
+    book.units_of_stack(&unit.stack).find_map(|(id, record)| {
+        let (own, next) = (record.unit.as_ref()?, record.replicas.first()?);
+        let is_next = (&own.service, &own.index, &own.digest) == (&unit.service, &unit.index, &unit.digest);
+        let failed = next.replaced.as_ref().filter(|replaced| replaced.times >= FAILURES_MAX)?;
+        (is_next && next.host != replica.host && next.stands()).then(|| {
+            format!(
+                "{id}, which is to take its place, has failed {} times: {}; it is tried again",
+                failed.times, failed.why
+            )
+        })
+    })
 }
 
 /// Why a request can be fulfilled on this host only.

@@ -32,6 +32,8 @@ pub(super) struct Placing {
     pub(super) host: Option<Text>,
     pub(super) subject: Subject,
     pub(super) brought: RequestCredentials,
+    /// The unit, by id, that is to leave its host once this one is good.
+    pub(super) instead_of: Option<Text>,
     /// Whether its service is as it should be: what fails then is tried again.
     pub(super) settled: bool,
 }
@@ -60,7 +62,7 @@ impl Starter {
                     warn!(stack = %placing.stack, unit = %placing.id, %why, "not placed");
                     let (service, index) = (placing.service.name.clone(), placing.index.clone());
                     if placing.settled {
-                        memory.fail_later(&service, &index, why, now);
+                        memory.fail_later((service, index), why, placing.instead_of, now);
                     } else {
                         let (digest, why) = (placing.service.digest.clone(), why.into());
                         memory.failed.insert(placing.id.clone(), FailedUnit { service, index, digest, why });
@@ -139,7 +141,7 @@ impl Starter {
                     starter.with_stack(&stack, |memory| {
                         // The same step would follow at once.
                         let key = Text::from(step.to_string());
-                        memory.fail_later(&key, &id, why.to_string(), now);
+                        memory.fail_later((key, id.clone()), why.to_string(), None, now);
                     });
                 }
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::{Change, Container, Text, changes};
 use source::Readiness;
-use stacks::{Plan, Stack, Stage, State, Step, Turn, World, plan};
+use stacks::{Plan, Stack, Stage, State, Step, Turn, Unit, World, plan};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -256,7 +256,7 @@ impl Starter {
             return Some(HALTED);
         }
         let subject = record.subject();
-        let wake = self.begin_steps(stack, &world, plan.steps, &subject, stop);
+        let wake = self.begin_steps(stack, &world, (plan.steps, &plan.late), &subject, stop);
         plan.wake.into_iter().chain(wake).min().map(|at| at.saturating_sub(world.now).max(TOGETHER))
     }
 
@@ -343,6 +343,7 @@ impl Starter {
         own.room = Some((at, room));
         self.placer().with_any(now, |book| add_suffixes(book, stack, &world, &mut own.suffixes));
         world.suffixes.clone_from(&own.suffixes);
+        world.not_before = own.retries.iter().map(|(unit, retry)| (unit.clone(), retry.not_before)).collect();
         let plan = plan(stack, &world);
         own.counts = UnitCounts {
             wanted: plan.phases.iter().map(|phase| phase.wanted).sum(),
@@ -371,7 +372,7 @@ impl Starter {
         self: &Arc<Self>,
         stack: &Stack,
         world: &World,
-        steps: Vec<Step>,
+        (steps, late): (Vec<Step>, &BTreeMap<Text, String>),
         subject: &Subject,
         stop: &CancellationToken,
     ) -> Option<Duration> {
@@ -422,8 +423,9 @@ impl Starter {
                         continue;
                     }
                     let (stack, service, subject) = (stack.name.clone(), rollout.wanted.clone(), subject.clone());
-                    let settled = is_settled;
-                    self.begin_placing(Placing { stack, service, index, id, host, subject, brought, settled });
+                    let (settled, instead_of) = (is_settled, leaving(world, (&service.name, &index, &id)));
+                    let placing = Placing { stack, service, index, id, host, subject, brought, instead_of, settled };
+                    self.begin_placing(placing);
                 }
                 (Step::Remove { id }, _) if unit.is_none_or(|unit| matches!(unit.state, State::Failed(_))) => {
                     // Nothing of it is in the ledger.
@@ -434,21 +436,26 @@ impl Starter {
                     }
                 }
                 (other, _) => {
-                    if let (Step::Remove { .. }, Some(unit), true) = (&other, unit, is_settled)
-                        && let State::Ended(why) = &unit.state
-                    {
-                        // What ends again and again is started again less and less often.
-                        let why = why.to_string();
-                        self.with_stack(&stack.name, |memory| {
-                            memory.fail_later(&unit.service, &unit.index, why, world.now);
-                        });
+                    let why = unit.and_then(|unit| match &unit.state {
+                        State::Ended(why) => Some(why.to_string()),
+                        _ => late.get(&unit.id).cloned(),
+                    });
+                    if let (Step::Remove { .. }, Some(unit), Some(why), true) = (&other, unit, why, is_settled) {
+                        // What ends, or is late, again and again is started again less and less often.
+                        let (key, instead_of) = (
+                            (unit.service.clone(), unit.index.clone()),
+                            leaving(world, (&unit.service, &unit.index, &unit.id)),
+                        );
+                        self.with_stack(&stack.name, |memory| memory.fail_later(key, why, instead_of, world.now));
                     }
                     self.begin_step(&stack.name, other);
                 }
             }
         }
         for unit in &world.units {
+            // Of one that is to leave its host, the next one is what is tried.
             if let State::Healthy(since) = unit.state
+                && !world.leaving.contains(&unit.host)
                 && world.now.saturating_sub(since) >= WELL
             {
                 let key = (unit.service.clone(), unit.index.clone());
@@ -523,6 +530,12 @@ impl Starter {
         });
         self.touch_stack(stack);
     }
+}
+
+/// The unit, by id, that is to leave its host once another one, by its service, index and id, has taken its place.
+fn leaving(world: &World, (service, index, id): (&Text, &Text, &Text)) -> Option<Text> {
+    let is_it = |unit: &&Unit| unit.service == *service && unit.index == *index && unit.id != *id && unit.is_live();
+    world.units.iter().filter(is_it).find(|unit| world.leaving.contains(&unit.host)).map(|unit| unit.id.clone())
 }
 
 /// The hosts, by uuid, in a state, in the predecessor's word: those that are drained are `deactivating`, those that are cordoned

@@ -99,6 +99,8 @@ pub(crate) struct Retry {
     times: u32,
     pub(crate) not_before: Duration,
     pub(crate) why: String,
+    /// The unit whose place it was to take, by id; none if it was missing.
+    pub(crate) instead_of: Option<Text>,
 }
 
 /// Whether images are on their hosts.
@@ -114,17 +116,16 @@ pub(crate) enum Images {
 
 impl Retry {
     /// The next one, after another failure.
-    pub(crate) fn next(&self, why: String, now: Duration) -> Self {
+    pub(crate) fn next(&self, why: String, instead_of: Option<Text>, now: Duration) -> Self {
         let pause = PAUSE_MIN.saturating_mul(2_u32.saturating_pow(self.times)).min(PAUSE_MAX);
-        Self { times: self.times.saturating_add(1), not_before: now.saturating_add(pause), why }
+        Self { times: self.times.saturating_add(1), not_before: now.saturating_add(pause), why, instead_of }
     }
 }
 
 impl StackMemory {
-    /// Notes that something of a service that is as it should be has failed.
-    pub(crate) fn fail_later(&mut self, service: &Text, index: &Text, why: String, now: Duration) {
-        let key = (service.clone(), index.clone());
-        let next = self.retries.get(&key).cloned().unwrap_or_default().next(why, now);
+    /// Notes that something has failed of a service, or of a step, that is as it should be.
+    pub(crate) fn fail_later(&mut self, key: (Text, Text), why: String, instead_of: Option<Text>, now: Duration) {
+        let next = self.retries.get(&key).cloned().unwrap_or_default().next(why, instead_of, now);
         self.retries.insert(key, next);
     }
 
@@ -172,7 +173,7 @@ mod tests {
         let mut retry = Retry::default();
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            retry = retry.next(String::new(), Duration::ZERO);
+            retry = retry.next(String::new(), None, Duration::ZERO);
             pauses.push(retry.not_before.as_secs());
         }
         assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300, 300]);

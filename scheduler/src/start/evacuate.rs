@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::EngineError;
 use model::Text;
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::audit::line::Action;
 use crate::ledger::record::{Record, evacuation_id};
+use crate::lock::lock;
 use crate::place::evacuate::{Evacuation, LeavingUnit, StayingUnit};
 use crate::place::refusal::Refusal;
 use crate::start::Starter;
@@ -40,6 +42,31 @@ impl Starter {
         let job = self.claim_idle(&evacuation_id(host), &None).await?;
         self.store_evacuation(host, subject).await?;
         self.carry_out(&job, host).await
+    }
+
+    /// Plans what stacks move from a host that is to be drained. A unit stays for now if what was to take its place has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::place::Placer::plan_drain`].
+    pub(crate) fn plan_drain(&self, host: &str, now: Duration) -> Result<Evacuation, Refusal> {
+        let mut plan = self.placer.plan_drain(host, now)?;
+        let failed: BTreeMap<Text, String> = {
+            let memory = lock(&self.stack_memory);
+            let retries = memory.stacks.values().flat_map(|stack| stack.retries.values());
+            retries.filter_map(|retry| Some((retry.instead_of.clone()?, retry.why.clone()))).collect()
+        };
+        for unit in plan.moved.extract_if(.., |unit| failed.contains_key(&unit.id)) {
+            let why = format!("{}; it is tried again", failed[&unit.id]);
+            plan.stays.push(StayingUnit {
+                id: unit.id,
+                unit: unit.unit,
+                containers: unit.containers,
+                why,
+                ends: false,
+            });
+        }
+        Ok(plan)
     }
 
     /// Goes on with evacuations that are stored and on which nothing works: this scheduler began them before it ended, or another
