@@ -137,7 +137,7 @@ impl Leave {
             };
             let units = waited(&waits);
             if !waits.is_empty() && said.as_ref() != Some(&units) {
-                progress(&format!("{}: {} units of stacks left: {units}", left.host, waits.len()));
+                progress(&format!("{}: {} containers of stacks left: {units}", left.host, waits.len()));
                 said = Some(units.clone());
             }
             if self.timeout.is_some_and(|seconds| begun.elapsed() >= Duration::from_secs(seconds)) {

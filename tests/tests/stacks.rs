@@ -158,7 +158,7 @@ impl World {
             assert_eq!(drained.code, Some(0), "{}", drained.errors);
             assert!(drained.output.contains("is drained by"), "{}", drained.output);
             assert!(drained.output.contains("what no stack has stays: own"), "{}", drained.output);
-            assert!(drained.errors.contains("units of stacks left"), "{}", drained.errors);
+            assert!(drained.errors.contains("containers of stacks left"), "{}", drained.errors);
             assert!(drained.errors.contains("STAYS BECAUSE"), "{}", drained.errors);
             fewest
         });
@@ -211,7 +211,10 @@ impl World {
             }
             let left = leaving.join().unwrap();
             assert!(left.code == Some(0) && left.output.contains("has left the cluster"), "{left:?}");
-            assert!(left.errors.contains("units of stacks left") && left.errors.contains("stopping own"), "{left:?}");
+            assert!(
+                left.errors.contains("containers of stacks left") && left.errors.contains("stopping own"),
+                "{left:?}"
+            );
             table(&left.errors);
             fewest
         });

@@ -70,6 +70,18 @@ impl World {
         ended(self.command(file).args(more).spawn().unwrap())
     }
 
+    /// The same, and meanwhile another one, which is refused: it would take the failure of the first for its own.
+    fn upgrade_twice(&self, first: &(PathBuf, String), second: &(PathBuf, String)) -> Ended {
+        let first = self.command(first).spawn().unwrap();
+        eventually("a start is under way", LIMIT, || {
+            let page = http::get("/v1/process").ask(self.admin).value();
+            page["restart"]["refused"].as_str().map(drop)
+        });
+        let second = self.upgrade(second, &[]);
+        assert!(second.code == Some(1) && second.errors.contains("it is starting again already"), "{second:?}");
+        ended(first)
+    }
+
     fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.folder.path("bin"))
             .unwrap()
@@ -130,7 +142,7 @@ fn another_executable_serves_or_the_one_before_does_and_nothing_is_lost() {
         ("ends", &ends, "exit status: 3"),
         ("never answers", &hangs, "it does not serve within 40 s"),
     ] {
-        let ended = world.upgrade(file, &[]);
+        let ended = if case == "never answers" { world.upgrade_twice(file, &newer) } else { world.upgrade(file, &[]) };
         assert_eq!(ended.code, Some(1), "{case}: {}{}", ended.output, ended.errors);
         assert!(ended.errors.contains(expected), "{case}: {}", ended.errors);
         assert_eq!(world.agent.process(), process, "{case}");

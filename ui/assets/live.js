@@ -114,7 +114,7 @@ function take(/** @type {any} */ message) {
   }
   for (const [id, keys, caption] of message.order || []) arrange(byId(id), keys, caption);
   if (message.lead !== undefined && byId('lead').textContent !== message.lead) byId('lead').textContent = message.lead;
-  byId('live').textContent = 'live';
+  if (byId('live').textContent !== 'live') byId('live').textContent = 'live';
   if (changed && byId('speak').checked && Date.now() - spoken > 5000) {
     spoken = Date.now();
     byId('said').textContent = changed === 1 ? 'One row changed' : changed + ' rows changed';

@@ -334,8 +334,13 @@ impl Pieces {
         if let Some((_, event)) = events.iter().find(|(shown, _)| Arc::ptr_eq(shown, before)) {
             return event.clone();
         }
-        let message = self.message(before).unwrap_or_else(|| "{}".to_owned());
-        let event: Event = format!("data: {message}\n\n").into_bytes().into();
+        let event = match self.message(before) {
+            Some(message) => format!("data: {message}\n\n"),
+            None if Arc::ptr_eq(before, &Shown::nothing()) => "data: {}\n\n".to_owned(),
+            // A comment, of which no script hears: it has the connection noticed that is dead.
+            None => ":\n\n".to_owned(),
+        };
+        let event: Event = event.into_bytes().into();
         events.truncate(EVENTS_MAX - 1);
         events.push((before.clone(), event.clone()));
         event
@@ -493,7 +498,9 @@ mod tests {
         let event = second.event(first.shown());
         assert_eq!(event.as_ptr(), second.event(first.shown()).as_ptr());
         assert!(event.starts_with(b"data: {") && event.ends_with(b"}\n\n"), "{event:?}");
-        assert_eq!(*second.event(second.shown()), *b"data: {}\n\n");
+        assert_eq!(*second.event(second.shown()), *b":\n\n");
+        let empty = Pieces::of(&Page::default());
+        assert_eq!(*empty.event(&Shown::nothing()), *b"data: {}\n\n", "that it is live");
         assert!(second.event(&Shown::nothing()).len() > event.len());
         for _ in 0..100 {
             second.event(&Arc::default());

@@ -161,7 +161,7 @@ impl Drain {
                     }
                     Look::Waits(units) => {
                         if !units.is_empty() && waits.as_ref() != Some(&units) {
-                            progress(&format!("{host}: {} units of stacks left: {}", units.len(), waited(&units)));
+                            progress(&format!("{host}: {} containers of stacks left: {}", units.len(), waited(&units)));
                         }
                         waits = Some(units);
                     }
