@@ -18,6 +18,9 @@ use crate::{binaries, companion, namespace};
 /// Longest wait for an executable to serve, to end, or to write a line; all of it takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(15);
 
+/// Longest wait for the end of a log whose process has ended.
+const HELD_OPEN: Duration = Duration::from_secs(1);
+
 /// Variables that would change what the executables do.
 const VARIABLES: [&str; 6] =
     ["METADATA_SERVER", "NEVER_RECURSE_TO", "RANCHER_METADATA_ANSWER", "RUST_LOG", "RUST_BACKTRACE", "NO_COLOR"];
@@ -297,12 +300,14 @@ impl Service {
     pub fn line(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
         loop {
+            // Lines of a process that has ended may not be read yet.
+            let complete = self.log.is_complete();
             if let Some(line) = self.log.lines().iter().find(|line| fits(line)) {
                 return line.clone();
             }
             let ended = self.child.try_wait().expect("a child can be asked");
             let late = begun.elapsed() > scaled(LIMIT);
-            assert!(ended.is_none() && !late, "{}: no line: {what} (ended: {ended:?})\n{}", self.name, self.log.text());
+            assert!(!complete && !late, "{}: no line: {what} (ended: {ended:?})\n{}", self.name, self.log.text());
             companion::check();
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -361,10 +366,21 @@ impl Service {
         self.child.signal(signal);
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until its log was read.
     pub fn ended(&mut self, limit: Duration) -> ExitStatus {
         let ended = self.child.ended_within(limit);
-        ended.unwrap_or_else(|| panic!("{} runs on after {:?}\n{}", self.name, scaled(limit), self.log.text()))
+        let status =
+            ended.unwrap_or_else(|| panic!("{} runs on after {:?}\n{}", self.name, scaled(limit), self.log.text()));
+        self.read_out();
+        status
+    }
+
+    /// Waits until the log was read to its end, a moment after that of the process. A child that it left may hold the log open.
+    fn read_out(&self) {
+        let begun = Instant::now();
+        while !self.log.is_complete() && begun.elapsed() < scaled(HELD_OPEN) {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
     }
 
     /// Asks it to stop; it has to end well. Gives the time that it took.
@@ -373,9 +389,12 @@ impl Service {
         // Wine makes a Ctrl-C of SIGINT; SIGTERM has no equal on Windows.
         let signal = if binaries::are_for_windows() { "INT" } else { "TERM" };
         self.signal(signal);
-        let status = self.ended(LIMIT);
-        assert_eq!(status.code(), Some(0), "{} after SIG{signal}\n{}", self.name, self.log.text());
-        begun.elapsed()
+        let ended = self.child.ended_within(LIMIT);
+        let took = begun.elapsed();
+        self.read_out();
+        let code = ended.and_then(|status| status.code());
+        assert_eq!(code, Some(0), "{} after SIG{signal}: {ended:?}\n{}", self.name, self.log.text());
+        took
     }
 
     /// Ends it without a word.
