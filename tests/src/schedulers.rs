@@ -128,7 +128,7 @@ impl Schedulers {
                 }
             }
         }
-        assert!(memory.values().all(|memory| *memory <= MEMORY), "{memory:?}");
+        assert!(memory.values().all(|memory| *memory <= MEMORY), "{memory:?}: {kept:#?}");
         for at in 0..self.addresses.len() {
             let expected: BTreeMap<_, _> = kept
                 .iter()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tests::cluster::ClusterFolder;
 use tests::schedulers::{Answers, MEMORY, SOON, Schedulers, TAKEOVER, compare, insist, place, storm};
 use tests::shared::Exclusive;
-use tests::{Launch, eventually, http};
+use tests::{Launch, eventually, http, scaled};
 
 #[test]
 fn room_and_ports_are_never_promised_twice() {
@@ -29,7 +29,7 @@ fn room_and_ports_are_never_promised_twice() {
         assert_eq!(released.status, 200, "{}", released.text());
     }
     let whole = json!({ "id": "whole", "image": "i", "resources": { "memory": MEMORY }, "count": 5, "atomic": true });
-    let (status, answer) = insist(&world.addresses, 1, &whole, Instant::now() + SOON).unwrap();
+    let (status, answer) = insist(&world.addresses, 1, &whole, Instant::now() + scaled(SOON)).unwrap();
     assert_eq!(status, 201, "{answer}");
     // What one gives back the next one promises, and each tells at once of what the other one promised.
     for number in 0..60 {
@@ -99,7 +99,7 @@ fn what_is_larger_than_a_transaction_is_promised_whole() {
     let both: Vec<_> = (0..2)
         .map(|at| {
             let (addresses, request) = (world.addresses.clone(), wide(&format!("wide-{at}")));
-            std::thread::spawn(move || insist(&addresses, at, &request, Instant::now() + SOON).unwrap())
+            std::thread::spawn(move || insist(&addresses, at, &request, Instant::now() + scaled(SOON)).unwrap())
         })
         .collect();
     for answer in both {
@@ -131,14 +131,14 @@ fn a_scheduler_that_stood_still_writes_nothing_that_is_out_of_date() {
     let (mut status, mut answer) = asked.join().unwrap().unwrap_or((503, Value::Null));
     if matches!(status, 503 | 504) {
         // On a busy machine it wakes up too late to be sure within the request's time, and says so.
-        (status, answer) = insist(&world.addresses, 0, &all("meanwhile"), Instant::now() + SOON).unwrap();
+        (status, answer) = insist(&world.addresses, 0, &all("meanwhile"), Instant::now() + scaled(SOON)).unwrap();
     }
     assert_eq!(status, 409, "{answer}");
     let kept = world.judge();
     assert_eq!(kept.keys().collect::<Vec<_>>(), ["second"]);
     // It appears anew, and can promise again.
     assert_eq!(http::Request::new("DELETE", "/v1/placements/second").ask(world.addresses[0]).status, 200);
-    let (status, answer) = insist(&world.addresses, 0, &all("third"), Instant::now() + SOON).unwrap();
+    let (status, answer) = insist(&world.addresses, 0, &all("third"), Instant::now() + scaled(SOON)).unwrap();
     assert_eq!(status, 201, "{answer}");
     world.judge();
 }
@@ -175,6 +175,7 @@ fn what_shows_up_is_settled_for_all_and_what_goes_is_over_for_all() {
     for address in &world.addresses {
         eventually("it is over", SOON, || state(*address).is_none().then_some(()));
     }
+    eventually("its record is gone", SOON, || world.kept().is_empty().then_some(()));
     assert!(world.judge().is_empty());
 }
 
