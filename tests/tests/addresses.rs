@@ -155,6 +155,10 @@ fn a_greedy_client_takes_no_connection_of_others_where_descriptors_are_few() {
         (answer == "10.42.0.7\n").then_some(())
     });
     let (scheduler, admin) = (agent.address_of("scheduler").to_string(), agent.admin().to_string());
+    eventually("all of it is ready", LIMIT, || {
+        let page = pair.on_host(&["curl", "-s", "-m", "2", &format!("http://{admin}/readyz")]);
+        page.contains("\"ready\":true").then_some(())
+    });
     pair.in_container(&["ip", "address", "add", "10.42.0.9/16", "dev", "eth0"]);
     let _greedy = [
         greedy(&pair.container, CONTAINER, &["10.42.0.1:80", "10.42.0.1:53"]),
@@ -472,6 +476,7 @@ fn on_the_hosts_network_names_are_those_of_the_host(world: &Boxed) {
         let dig = ["dig", "@169.254.169.251", transport, "+short", "+time=3", "+tries=1", name];
         within(world, container, &dig).contains(&address)
     };
+    eventually("both are known", LIMIT, || asked("back-web-1", "+tcp", "db").then_some(()));
     for transport in ["+notcp", "+tcp"] {
         for (container, name, found) in [
             ("back-web-1", "db", true),
@@ -508,8 +513,9 @@ fn the_doctor_names_what_is_wrong_and_nothing_else(world: &Boxed) {
     // One that is called like a service is no disease either.
     let of_service = ["--label=com.docker.compose.project=com", "--label=com.docker.compose.service=example"];
     world.engine.run_box("com-example-1", &of_service);
-    let told = doctor(world);
-    let note = told.lines().find(|line| line.contains("asked in example.com")).unwrap_or_else(|| panic!("{told}"));
+    let note = eventually("the doctor knows of both", LIMIT, || {
+        doctor(world).lines().find(|line| line.contains("asked in example.com")).map(str::to_owned)
+    });
     assert!(note.starts_with("odd ") && note.contains("has this name"), "{note}");
     within(world, "db", &["ip", "route", "delete", "default"]);
     let told = doctor(world);

@@ -76,10 +76,12 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
                 inside(host, own, &["getent", "hosts", &name]).starts_with(address.as_str()).then_some(())
             });
         }
-        let url = "http://169.254.169.250/latest/self/container/name";
-        assert_eq!(inside(host, own, &["curl", "-sS", "-m", "5", url]), own);
-        let url = "http://169.254.169.250/latest/self/host/name";
-        assert_eq!(inside(host, own, &["curl", "-sS", "-m", "5", url]), host.name);
+        for (path, expected) in [("container", own), ("host", &*host.name)] {
+            let url = format!("http://169.254.169.250/latest/self/{path}/name");
+            eventually(&format!("{own} is told its {path}"), LIMIT, || {
+                (inside(host, own, &["curl", "-sS", "-m", "5", &url]) == expected).then_some(())
+            });
+        }
         // Nothing listens there, and the other side says so at once.
         let refused = host.engine.try_docker(&["exec", own, "curl", "-sS", "-m", "5", &format!("http://{other}:9/")]);
         let refused = refused.unwrap_err();

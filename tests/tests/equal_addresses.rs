@@ -128,6 +128,11 @@ fn hosts_with_equal_addresses_answer_for_their_own_containers() {
         };
         let expected: BTreeSet<String> = all.iter().map(|one| one.name.clone()).collect();
         eventually(&format!("host-{} knows all containers", host + 1), LIMIT, || (known() == expected).then_some(()));
+        // DNS too, which makes its view beside metadata.
+        eventually("and is ready", LIMIT, || {
+            let page = ["curl", "--silent", "--max-time", "5", "http://127.0.0.1:8112/readyz"];
+            world.hosts.switch.on(host, &page).contains("\"ready\":true").then_some(())
+        });
     }
 
     let mut wrong = Vec::new();

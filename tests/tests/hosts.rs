@@ -143,8 +143,10 @@ fn hosts_find_each_other_whatever_becomes_of_the_rest() {
     world.eventually_says(&all, "cache.shop", &[&cache]);
     // A container is known by its address wherever it asks, and knows its service.
     let own = "http://127.0.0.1:8250/latest/services/web/containers/";
-    let told = world.hosts.switch.on(2, &["curl", "--silent", own]);
-    assert!(told.contains("web-1") && told.contains("web-2"), "{told}");
+    eventually("metadata says so too", LIMIT, || {
+        let told = world.hosts.switch.on(2, &["curl", "--silent", own]);
+        (told.contains("web-1") && told.contains("web-2")).then_some(())
+    });
 
     let both = format!("web.shop.rancher.internal={},{}", web[0], web[1]);
     let one = format!("db.data.rancher.internal={database}");

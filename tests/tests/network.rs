@@ -172,12 +172,11 @@ fn containers_reach_each_other(mut world: World) {
             let script = "import socket; s = socket.create_server(('10.44.0.254', 7777)); s.settimeout(20); print(s.accept()[1][0])";
             switch(&["python3", "-c", script])
         });
-        for _ in 0..40 {
+        // Refused until it listens.
+        eventually("somebody outside is asked", LIMIT, || {
             inside(pid, &["curl", "-s", "-m", "1", "http://10.44.0.254:7777/"]);
-            if listening.is_finished() {
-                break;
-            }
-        }
+            listening.is_finished().then_some(())
+        });
         listening.join().unwrap()
     });
     assert_eq!(seen.trim(), "10.44.0.1");
@@ -351,15 +350,8 @@ fn a_cluster_file_says_which_host_has_which_subnet() {
     let agent = launch(&["up"]).flag("--network");
     let agent = addresses.into_iter().fold(agent, |agent, (flag, address)| agent.with(flag, address)).start();
     eventually("routes to both", LIMIT, || (routes() == line(2, 2) + &line(3, 3)).then_some(()));
-    let labels = switch.on(
-        0,
-        &[
-            "curl",
-            "-s",
-            "http://127.0.0.1:8250/latest/hosts/host-3/labels/io.rancher.network.per_host_subnet.router_ip",
-        ],
-    );
-    assert_eq!(labels, "10.44.0.3");
+    let label = "http://127.0.0.1:8250/latest/hosts/host-3/labels/io.rancher.network.per_host_subnet.router_ip";
+    eventually("metadata has it", LIMIT, || (switch.on(0, &["curl", "-s", label]) == "10.44.0.3").then_some(()));
     // Another program routes to host-2, and a third host says that it has its subnet: each keeps what it has.
     switch.on(0, &["ip", "route", "add", "10.42.9.0/24", "via", "10.44.0.9", "metric", "4242"]);
     let thief = "- { name: host-4, agent_ip: 10.44.0.4, subnet: 10.42.2.0/24 }\n";
