@@ -136,8 +136,8 @@ fn private_images_are_pulled_with_the_scheduler_s_credentials_and_never_without(
 
     // Those of Docker's file, which may come later than the scheduler.
     let late = world.files.path("late");
-    let (late_scheduler, server) = start(&world.launch().with("--registry-config", late.join("config.json")));
-    assert!(late_scheduler.log().contains("does not exist"), "{}", late_scheduler.log());
+    let (mut late_scheduler, server) = start(&world.launch().with("--registry-config", late.join("config.json")));
+    late_scheduler.line("which file is missing", |line| line.to_string().contains("does not exist"));
     let ended = world.run(server, "file", &["--name", "early"], &nobody);
     assert_eq!(ended.code, Some(1), "{}", ended.errors);
     assert!(ended.errors.contains("has no credentials for") && ended.errors.contains(&login), "{}", ended.errors);
