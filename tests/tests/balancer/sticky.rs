@@ -96,12 +96,13 @@ fn clients_stay_with_their_member_until_it_is_gone_and_move_once() {
         let cookie = held.cookie.clone();
         move || request(proxy, "/hold", cookie.as_deref())
     });
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the request is under way", LIMIT, || webs[0].holds());
     let Balancer::Haproxy(agent) = &mut balancer else { unreachable!() };
     write("stopping", &[], "y.example.org");
     eventually("the first member drains", LIMIT, || (metric(agent, "berth_lb_draining") == "1").then_some(()));
     assert_eq!(request(proxy, "/", held.cookie.as_deref()), Answer { member: "m1".into(), cookie: None });
     assert!((0..12).all(|_| request(proxy, "/", None).member != "m1"), "no new client is led to it");
+    webs[0].let_go();
     assert_eq!(holding.join().unwrap().member, "m1", "what was under way is finished");
     eventually("it has drained", LIMIT, || (metric(agent, "berth_lb_draining") == "0").then_some(()));
     let mut moved = 0;

@@ -9,10 +9,8 @@ use std::time::Duration;
 /// How long one of twenty answers takes.
 const SLOW: Duration = Duration::from_millis(300);
 
-/// How long the answer for `/hold` takes.
-const HELD: Duration = Duration::from_secs(4);
-
-/// How often a connection that waits for a request looks whether the server is stopping.
+/// How often a connection that waits for a request looks whether the server is stopping, and one with an answer for `/hold`
+/// whether that is let go.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A web server that keeps connections, answers every request with its name, and one of twenty slowly.
@@ -20,7 +18,17 @@ pub(crate) struct Web {
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
+    hold: Arc<Hold>,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// The answer for `/hold`.
+#[derive(Default)]
+struct Hold {
+    /// Whether one was asked for.
+    is_asked: AtomicBool,
+    /// Whether it may be given.
+    is_over: AtomicBool,
 }
 
 impl Web {
@@ -31,9 +39,10 @@ impl Web {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stopping, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let hold = Arc::new(Hold::default());
         let name: Arc<str> = name.into();
         let thread = std::thread::spawn({
-            let (stopping, served) = (stopping.clone(), served.clone());
+            let (stopping, served, hold) = (stopping.clone(), served.clone(), hold.clone());
             move || {
                 while !stopping.load(Ordering::Relaxed) {
                     let Ok((stream, _)) = listener.accept() else {
@@ -41,11 +50,12 @@ impl Web {
                         continue;
                     };
                     let (name, stopping, served) = (name.clone(), stopping.clone(), served.clone());
-                    std::thread::spawn(move || answer(stream, &name, &stopping, &served));
+                    let hold = hold.clone();
+                    std::thread::spawn(move || answer(stream, &name, &stopping, &served, &hold));
                 }
             }
         });
-        Self { address, stopping, served, thread: Some(thread) }
+        Self { address, stopping, served, hold, thread: Some(thread) }
     }
 
     /// Its address.
@@ -56,6 +66,16 @@ impl Web {
     /// How many requests it has answered.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has a request for `/hold`, for `eventually`.
+    pub(crate) fn holds(&self) -> Option<()> {
+        self.hold.is_asked.load(Ordering::Relaxed).then_some(())
+    }
+
+    /// Gives the answer for `/hold`.
+    pub(crate) fn let_go(&self) {
+        self.hold.is_over.store(true, Ordering::Relaxed);
     }
 
     /// As at SIGTERM: takes no new connections and ends those that wait for a request; answers are finished.
@@ -73,7 +93,7 @@ impl Drop for Web {
     }
 }
 
-fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU64) {
+fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU64, hold: &Hold) {
     let _ = stream.set_nonblocking(false);
     let _ = stream.set_nodelay(true);
     let _ = stream.set_read_timeout(Some(LOOK));
@@ -95,7 +115,10 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
             Err(_) => return,
         }
         if head.starts_with(b"GET /hold") {
-            std::thread::sleep(HELD);
+            hold.is_asked.store(true, Ordering::Relaxed);
+            while !hold.is_over.load(Ordering::Relaxed) && !stopping.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+            }
         }
         head.clear();
         if served.fetch_add(1, Ordering::Relaxed).is_multiple_of(20) {
