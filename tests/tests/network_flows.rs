@@ -203,7 +203,16 @@ fn no_packet_is_lost_and_no_route_removed_whatever_becomes_of_agents_and_etcd() 
             eventually("the last claim", LIMIT, || has("10.42.169.0/24").then_some(()));
         }
         // Few that are lost are taken for given up; an agent that starts has to know of all of them.
-        pause(1500);
+        for host in 0..3 {
+            let state = world.folder.path().join(format!("state-{host}/etcd.ndjson"));
+            let stored = || {
+                (150..170).all(|host| {
+                    let stored = std::fs::read_to_string(&state).unwrap_or_default();
+                    stored.contains(&format!("claims/host/{}\"", name(host)))
+                })
+            };
+            eventually("all claims are stored", LIMIT, || stored().then_some(()));
+        }
         world.etcd.restore();
         pause(1500);
         world.restart(2);
