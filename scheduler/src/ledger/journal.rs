@@ -467,7 +467,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             let found = entries(&path);
             // What is damaged stays so.
-            let again = (0..50).find_map(|_| {
+            let again = (0..1500).find_map(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 Journal::open(&path, Duration::from_secs(9)).ok().map(|(_, entries)| entries.len())
             });
@@ -539,7 +539,7 @@ mod tests {
         let path = folder.path().join("ledger.ndjson");
         let name = || {
             // The last journal's thread has to end first.
-            let opened = (0..50).find_map(|_| {
+            let opened = (0..1500).find_map(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 Journal::open(&path, Duration::ZERO).ok()
             });

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one of twenty answers takes.
 const SLOW: Duration = Duration::from_millis(300);
@@ -12,6 +12,10 @@ const SLOW: Duration = Duration::from_millis(300);
 /// How often a connection that waits for a request looks whether the server is stopping, and one with an answer for `/hold`
 /// whether that is let go.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a new connection may be without a request though the server is stopping: on a busy machine the request comes late, and a
+/// proxy that finds the connection closed may give its client an error.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A web server that keeps connections, answers every request with its name, and one of twenty slowly.
 pub(crate) struct Web {
@@ -44,8 +48,13 @@ impl Web {
         let thread = std::thread::spawn({
             let (stopping, served, hold) = (stopping.clone(), served.clone(), hold.clone());
             move || {
-                while !stopping.load(Ordering::Relaxed) {
+                loop {
+                    // What the kernel has taken by then is served.
+                    let is_last = stopping.load(Ordering::Relaxed);
                     let Ok((stream, _)) = listener.accept() else {
+                        if is_last {
+                            return;
+                        }
                         std::thread::sleep(Duration::from_millis(1));
                         continue;
                     };
@@ -100,6 +109,7 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
     let Ok(mut writer) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
     let mut head: Vec<u8> = Vec::new();
+    let (begun, mut is_kept) = (Instant::now(), false);
     loop {
         let before = head.len();
         match reader.read_until(b'\n', &mut head) {
@@ -107,7 +117,8 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
             Ok(_) if head.len() - before == 2 => {}
             Ok(_) => continue,
             Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
-                if head.is_empty() && stopping.load(Ordering::Relaxed) {
+                let waits = is_kept || begun.elapsed() > FIRST_REQUEST;
+                if head.is_empty() && waits && stopping.load(Ordering::Relaxed) {
                     return;
                 }
                 continue;
@@ -129,6 +140,7 @@ fn answer(stream: TcpStream, name: &str, stopping: &AtomicBool, served: &AtomicU
         if writer.write_all(text.as_bytes()).is_err() {
             return;
         }
+        is_kept = true;
     }
 }
 
