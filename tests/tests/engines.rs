@@ -76,7 +76,7 @@ fn containers_are_started_where_labels_say_and_find_each_other() {
                 inside(host, own, &["getent", "hosts", &name]).starts_with(address.as_str()).then_some(())
             });
         }
-        for (path, expected) in [("container", own), ("host", &*host.name)] {
+        for (path, expected) in [("container", own), ("host", host.name)] {
             let url = format!("http://169.254.169.250/latest/self/{path}/name");
             eventually(&format!("{own} is told its {path}"), LIMIT, || {
                 (inside(host, own, &["curl", "-sS", "-m", "5", &url]) == expected).then_some(())

@@ -77,9 +77,12 @@ fn clients_that_ask_by_name_notice_no_update() {
     assert!(new.len() == 2 && old.keys().all(|name| !new.contains_key(name)), "{old:?} {new:?}");
     std::fs::write(&over, "").unwrap();
     let said = clients.into_iter().map(|client| String::from_utf8(client.wait_with_output().unwrap().stdout).unwrap());
-    let said: String = said.collect();
-    tell(&format!("{} requests by name while all units were replaced", said.lines().count()));
-    assert!(said.lines().count() > 100 && said.lines().all(|line| line == "ok"), "{said}");
+    let said: Vec<String> = said.collect();
+    tell(&format!("{} requests by name while all units were replaced", said.concat().lines().count()));
+    for said in said {
+        // How many more there are depends on how fast the machine is.
+        assert!(said.lines().count() > 10 && said.lines().all(|line| line == "ok"), "{said}");
+    }
     world.ends(0, &["down", "shop"]);
 }
 
