@@ -174,6 +174,11 @@ pub fn insist(addresses: &[SocketAddr], first: usize, request: &Value, until: In
     None
 }
 
+/// Whether a request that was insisted on has its promise: it may have had that before, where the first answer was none or came too late.
+pub fn is_promised(status: u16) -> bool {
+    matches!(status, 200 | 201)
+}
+
 /// Gives a placement back; that it is gone means that an earlier answer was lost.
 fn take_back(addresses: &[SocketAddr], first: usize, id: &str, until: Instant) -> bool {
     for address in addresses.iter().cycle().skip(first + 1) {
