@@ -247,11 +247,15 @@ impl Starter {
                 return Ok(answer);
             }
             if self.placer.units_at_work(id, self.clock.now()).is_empty() {
-                if !self.placer.works_elsewhere(id, self.clock.now()) {
+                drop(job);
+                if self.placer.works_elsewhere(id, self.clock.now()) {
+                    self.placer.finished_elsewhere(id, self.clock).await?;
+                } else if answer.placements.iter().flat_map(|unit| &unit.containers).any(PlacedContainer::is_at_work) {
+                    // Another scheduler has ended since, or what it worked on was taken over: how it is now is asked again.
+                    sleep(PAUSE_MIN).await;
+                } else {
                     return Ok(answer);
                 }
-                drop(job);
-                self.placer.finished_elsewhere(id, self.clock).await?;
                 continue;
             }
             let mut watching = job.state.subscribe();

@@ -2,7 +2,6 @@
 //! not want it in turn.
 //!
 //! Linux, as root, with Debian's docker.io, etcd-server and busybox-static.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

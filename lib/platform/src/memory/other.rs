@@ -1,9 +1,5 @@
-//! Other systems give large pages only to those with a right to them, or by themselves, and have no arenas.
+//! Other systems give large pages only to those with a right to them, or by themselves, and their allocator stays.
 
 use std::mem::MaybeUninit;
 
 pub(super) fn use_large_pages<T>(_room: &mut [MaybeUninit<T>]) {}
-
-pub(super) fn limit_pools(_count: usize) -> bool {
-    false
-}
