@@ -4,8 +4,7 @@ use std::mem::MaybeUninit;
 
 use mimalloc::MiMalloc;
 
-/// Beside glibc's a plan of a balancer takes 0.6 of the time and a change of a large file 0.65; what one thread frees, others use
-/// (`bench/RESULTS.md`, "allocator").
+/// Beside glibc's a plan of a balancer takes 0.6 of the time and a change of a large file 0.65 (`bench/RESULTS.md`, "allocator").
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
