@@ -1,8 +1,10 @@
-//! Memory: which allocator gives it, and large pages for what is used at once.
+//! Memory: of which much is used at once, and which threads free.
 
 #[cfg_attr(target_os = "linux", path = "memory/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "memory/other.rs")]
 mod system;
+
+use std::num::NonZeroUsize;
 
 /// Least bytes of a buffer for which large pages are asked: two of them, of which one lies in it as a whole wherever it
 /// begins.
@@ -17,9 +19,28 @@ pub fn advise_huge_pages<T>(buffer: &mut Vec<T>) {
     }
 }
 
+/// Lets threads use what others have freed: there are no more pools of free memory (glibc's arenas) than processors.
+///
+/// By default there are eight times as many, so that nearly each thread has its own, and no other thread gets what is freed there. Counts for
+/// threads that begin afterwards. Returns whether that is so; elsewhere than with glibc there is nothing to limit.
+pub fn share_pools() -> bool {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    system::limit_pools(processors)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn threads_share_pools_of_free_memory() {
+        assert_eq!(share_pools(), cfg!(all(target_os = "linux", target_env = "gnu")));
+        let fill = |byte: u8| move || vec![byte; 100_000].iter().all(|own| *own == byte);
+        let threads: Vec<_> = (0..16).map(|byte| thread::spawn(fill(byte))).collect();
+        assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+    }
 
     #[test]
     fn anything_can_be_filled_in() {

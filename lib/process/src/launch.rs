@@ -90,6 +90,7 @@ where
         Err(failure) => return refuse(&failure, predecessor.as_ref()),
     };
     platform::limits::raise_descriptor_limit();
+    platform::memory::share_pools();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(failure) => return refuse(&failure, predecessor.as_ref()),

@@ -1,12 +1,6 @@
-//! The allocator of all executables, and large pages of Linux, madvise(2).
+//! Large pages of Linux, madvise(2), and the arenas of glibc, mallopt(3).
 
 use std::mem::MaybeUninit;
-
-use mimalloc::MiMalloc;
-
-/// Beside glibc's a plan of a balancer takes 0.6 of the time and a change of a large file 0.65 (`bench/RESULTS.md`, "allocator").
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Size of a large page on the processors that the images are for.
 const LARGE_PAGE: usize = 2 << 20;
@@ -25,5 +19,21 @@ pub(super) fn use_large_pages<T>(room: &mut [MaybeUninit<T>]) {
     #[expect(unsafe_code, reason = "std gives no advice to the system")]
     unsafe {
         libc::madvise(start.wrapping_add(before).cast(), bytes, libc::MADV_HUGEPAGE);
+    }
+}
+
+pub(super) fn limit_pools(count: usize) -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        let count = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
+        // SAFETY: sets a number inside of the allocator, which takes its own lock for that.
+        #[expect(unsafe_code, reason = "std does not know glibc's arenas")]
+        let set = unsafe { libc::mallopt(libc::M_ARENA_MAX, count) };
+        set == 1
+    }
+    #[cfg(not(target_env = "gnu"))]
+    {
+        let _ = count;
+        false
     }
 }
