@@ -1,6 +1,6 @@
 //! The members of a backend, and those that are left out, with the reason.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -93,11 +93,13 @@ pub(super) struct Finder<'s> {
     here: OnceCell<HashSet<IpAddr>>,
     /// The containers by uuid, where many are looked up.
     by_uuid: Option<HashMap<&'s str, &'s Arc<Container>>>,
+    /// Room for the members of one service after the other.
+    found: Cell<Vec<&'s Arc<Container>>>,
 }
 
 impl<'s> Finder<'s> {
     pub(super) fn new(snapshot: &'s Snapshot, view: &'s Viewpoint, locality: Locality) -> Self {
-        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None }
+        Self { snapshot, view, locality, here: OnceCell::new(), by_uuid: None, found: Cell::default() }
     }
 
     /// What follows looks up what these rules lead to.
@@ -119,8 +121,9 @@ impl<'s> Finder<'s> {
             self.add(container, port, weight, members, left_out);
         }
         let mut seen: HashSet<&Text> = HashSet::new();
-        let mut open: Vec<&Arc<Service>> = planned.targets.iter().rev().collect();
-        while let Some(service) = open.pop() {
+        let mut targets = planned.targets.iter();
+        let mut open: Vec<&Arc<Service>> = Vec::new();
+        while let Some(service) = open.pop().or_else(|| targets.next()) {
             let kind = service.kind();
             // Most rules lead to one service that leads no further: it needs no table.
             let is_alone = kind != "dnsService" && planned.targets.len() == 1 && seen.is_empty();
@@ -149,7 +152,8 @@ impl<'s> Finder<'s> {
         left_out: &mut Vec<LeftOut>,
     ) {
         // All of them first, so that the processor fetches one while it looks for the next.
-        let mut found: Vec<&Arc<Container>> = Vec::with_capacity(service.members().len());
+        let mut found = self.found.take();
+        found.clear();
         found.extend(service.members().iter().filter_map(|uuid| self.container(uuid)));
         found.sort_by_key(|container| !container.runs());
         let (running, others) = found.split_at(found.partition_point(|container| container.runs()));
@@ -176,6 +180,7 @@ impl<'s> Finder<'s> {
                 self.add(container, port, weight, members, left_out);
             }
         }
+        self.found.set(found);
     }
 
     fn container(&self, uuid: &Text) -> Option<&'s Arc<Container>> {

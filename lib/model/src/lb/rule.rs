@@ -346,7 +346,7 @@ fn number(value: Option<&Value>, key: &str, least: i64, most: i64) -> Result<Opt
 fn path_of(text: &str) -> Result<Text, String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b'#' | b'?' | b'`');
     if text.is_empty() || text == "/" {
-        return Ok("".into());
+        return Ok(Text::default());
     }
     if !text.starts_with('/') || text.len() > PATH_BYTES_MAX || !text.bytes().all(is_plain) {
         let shown = crate::printable::printable(text, 60);
