@@ -9,8 +9,8 @@ use crate::wire::Failure;
 const NOT_FOUND: u32 = 5;
 const OUT_OF_RANGE: u32 = 11;
 pub(crate) const UNAUTHENTICATED: u32 = 16;
-/// A deadline that passed, and no leader or a member that stops.
-const PASSING: [u32; 2] = [4, 14];
+/// Cancelled and unknown, as a member that stops says, a deadline that passed, an internal error, no leader.
+const PASSING: [u32; 5] = [1, 2, 4, 13, 14];
 
 /// Largest answer, in bytes. A page that is larger is asked for in smaller pieces.
 pub(crate) const BODY_MAX: usize = 64 << 20;
@@ -89,6 +89,13 @@ mod tests {
                 EtcdError::Unavailable("mvcc: required revision is a future revision".into()),
             ),
             (503, 14, "etcdserver: no leader", EtcdError::Lost("no leader".into())),
+            (
+                408,
+                1,
+                "grpc: the client connection is closing",
+                EtcdError::Lost("grpc: the client connection is closing".into()),
+            ),
+            (500, 2, "etcdserver: request cancelled", EtcdError::Lost("request cancelled".into())),
             (429, 8, "etcdserver: mvcc: database space exceeded", refused("mvcc: database space exceeded")),
             (403, 7, "etcdserver: permission denied", refused("permission denied")),
             (502, 0, "", EtcdError::Lost("502 Bad Gateway".into())),

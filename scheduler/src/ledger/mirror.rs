@@ -165,10 +165,18 @@ impl EtcdMirror {
         self.orphans = orphans.map(|(id, _)| id.clone()).collect();
     }
 
-    /// Another scheduler owns what was ours: room of it that was freed here, and not in etcd, is not free after all, so
-    /// what was promised in the meantime has to be decided again.
-    pub(super) fn doubt_places(&mut self, id: &str, revision: i64) {
-        for (host, _) in self.records.get(id).map(|stored| &stored.places).into_iter().flatten() {
+    /// Another scheduler has these places of a placement, in the revision in which its record was put, and this one did not know
+    /// that: what was promised meanwhile on those hosts is decided again. Most were put with fences, which say the same. Not so
+    /// where another one took over what was ours: room of it that was freed here, and not in etcd, is not free after all.
+    pub(super) fn doubt_places(&mut self, id: &str, places: &BTreeSet<UnitKey>, revision: i64) {
+        let stored = self.records.get(id);
+        let (was_foreign, known) = match stored {
+            Some(stored) => (stored.owner != self.me, Some(&stored.places)),
+            None => (false, None),
+        };
+        let is_new = |place: &&UnitKey| !was_foreign || known.is_none_or(|known| !known.contains(*place));
+        let ours = known.into_iter().flatten().filter(|_| !was_foreign);
+        for (host, _) in places.iter().filter(is_new).chain(ours) {
             self.fences.entry(host.clone()).or_default().foreign = revision;
         }
     }

@@ -458,6 +458,29 @@ fn what_a_dead_scheduler_began_is_gone_on_with_and_an_old_value_of_it_put_again_
 }
 
 #[test]
+fn what_was_written_unnoticed_and_taken_over_takes_its_room() {
+    let store = Arc::new(Store::new(Inventory::default()));
+    store.publish(Arc::new(inventory()));
+    let mut model = Model::default();
+    let (mut one, mut other) = (One::new(&mut model, &store), One::new(&mut model, &store));
+    one.list(&model);
+    let id = Text::from("p-1");
+    one.place(&request(1, MEMORY, 1, None, false));
+    one.write(&mut model, Fate::Lost, &BTreeMap::new());
+    // It did not hear of its own write, and gave up what it wanted.
+    one.promising.clear();
+    one.placer.with_any(NOW, |book| book.release(&id));
+    other.list(&model);
+    other.write(&mut model, Fate::Answered, &BTreeMap::from([(id.clone(), TakeOver::Idle)]));
+    one.place(&request(2, MEMORY, 1, None, false));
+    for _ in 0..3 {
+        one.write(&mut model, Fate::Answered, &BTreeMap::new());
+        check(&model).unwrap();
+    }
+    assert_eq!(model.records().len(), 2, "on two hosts");
+}
+
+#[test]
 fn what_another_client_writes_over_a_placement_is_replaced_by_its_scheduler() {
     let store = Arc::new(Store::new(Inventory::default()));
     store.publish(Arc::new(inventory()));

@@ -78,10 +78,10 @@ impl Book {
         let Some(mirror) = &mut self.mirror else { return Ok(()) };
         let was_foreign = mirror.is_foreign(id);
         let ours = owner == mirror.me;
-        if !ours && !was_foreign {
-            mirror.doubt_places(id, revision);
-        }
         let places = record.replicas.iter().filter(|replica| replica.has_room()).map(place_of).collect();
+        if !ours {
+            mirror.doubt_places(id, &places, revision);
+        }
         if mirror.is_orphan(&owner) {
             mirror.orphans.insert(id.clone());
         } else {
