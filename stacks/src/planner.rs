@@ -192,9 +192,7 @@ impl<'a> Planner<'a> {
             // What a person asks for once more is tried once more.
             plan.steps.push(Step::Remove { id: unit.id.clone() });
         }
-        // An update has to do with those that leave as well; a move alone fails for none of them.
-        let leaving: &[&Unit] = if self.old.is_empty() { &[] } else { &self.leaving };
-        for unit in self.new.iter().chain(leaving) {
+        for unit in self.of_update() {
             let due = unit.made.saturating_add(Duration::from_secs(rules.deadline));
             match &unit.state {
                 State::Failed(why) | State::Ended(why) => failed.push(format!("{}: {why}", unit.id)),
@@ -214,6 +212,18 @@ impl<'a> Planner<'a> {
         let right = self.new.len() + self.leaving.len();
         let is_first = right == 0 || !self.old.is_empty();
         self.world.hopeless.get(&service.name).filter(|_| is_first && right < self.wanted.len()).cloned()
+    }
+
+    /// Whether a unit takes the place of a good one that leaves its host. An update has nothing to do with that.
+    fn is_moving(&self, unit: &Unit) -> bool {
+        let is_its = |leaving: &&Unit| leaving.index == unit.index && self.is_good(leaving, self.rules().monitor);
+        self.old.is_empty() && self.leaving.iter().any(is_its)
+    }
+
+    /// The units of the wanted revision that an update has to do with; those that leave their hosts only while others are replaced.
+    fn of_update(&self) -> Vec<&'a Unit> {
+        let leaving: &[&Unit] = if self.old.is_empty() { &[] } else { &self.leaving };
+        self.new.iter().filter(|unit| !self.is_moving(unit)).chain(leaving).copied().collect()
     }
 
     /// A unit of a job that ended with an error after all of them had been well, which is started again only on request.
@@ -333,18 +343,25 @@ impl<'a> Planner<'a> {
     }
 
     /// Moves units from hosts that are to be left, a batch at a time: each runs elsewhere, and is good, before the old one ends. Nothing is
-    /// wrong with what runs, so where there is no room it stays. Returns how many are on their way.
+    /// wrong with what runs, so where there is no room it stays. While an update goes on, what is good
+    /// does not begin to move, and is not waited for. Returns how many are on their way.
     fn leave(&mut self) -> usize {
         let rules = self.rules();
-        let (mut ended, mut waiting, mut in_hand) = (Vec::new(), Vec::new(), 0);
+        let (mut ended, mut waiting, mut in_hand, mut moving) = (Vec::new(), Vec::new(), 0, 0);
         for unit in self.leaving.iter().copied() {
-            match self.new.iter().find(|new| new.index == unit.index) {
+            let is_later = self.rollout.stage.is_changing() && self.is_good(unit, rules.monitor);
+            let successor = self.new.iter().find(|new| new.index == unit.index);
+            moving += usize::from(successor.is_some() && !is_later);
+            match successor {
                 Some(new) if self.is_good(new, rules.monitor) => ended.push(unit.id.clone()),
                 Some(new) => {
                     in_hand += 1;
+                    if let State::Healthy(since) = new.state {
+                        wake(&mut self.plan.wake, since.saturating_add(Duration::from_secs(rules.monitor)));
+                    }
                     let due = new.made.saturating_add(Duration::from_secs(rules.deadline));
                     let is_bad = matches!(new.state, State::Starting | State::Unhealthy);
-                    if is_bad && self.rollout.stage.is_settled() {
+                    if is_bad && (is_later || self.rollout.stage.is_settled()) {
                         if self.world.now >= due {
                             // Undone, and tried again.
                             self.plan.late.insert(new.id.clone(), late(new, rules));
@@ -354,10 +371,10 @@ impl<'a> Planner<'a> {
                         }
                     }
                 }
+                None if is_later => {}
                 None => waiting.push(unit),
             }
         }
-        let moving = self.leaving.len() - waiting.len();
         self.plan.steps.extend(ended.into_iter().map(|id| Step::Remove { id }));
         if !self.fits_beside() {
             self.stays = waiting;
@@ -564,8 +581,8 @@ impl<'a> Planner<'a> {
         let is_job = self.rollout.wanted.job;
         // Nothing follows from it then.
         let is_over = self.rollout.stage.is_settled() && is_last;
-        let leaving: &[&Unit] = if self.old.is_empty() { &[] } else { &self.leaving };
-        for unit in self.new.iter().chain(leaving) {
+        let part = self.of_update();
+        for unit in &part {
             if !self.is_good(unit, monitor) {
                 missing += 1;
                 if let State::Healthy(since) = unit.state
@@ -576,7 +593,7 @@ impl<'a> Planner<'a> {
             }
         }
         if missing > 0 && self.waits.is_empty() && !is_over {
-            let all = self.new.len() + leaving.len();
+            let all = part.len();
             self.waits = if is_job {
                 format!("waits until {missing} of {all} have ended without an error")
             } else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::{Map, Text};
 use proptest::prelude::*;
-use stacks::{Rollout, Service, Stack, Stage, State, Step, Unit, Update, World, plan};
+use stacks::{Rollout, Service, Stack, Stage, State, Step, Turn, Unit, Update, World, plan};
 
 const HOSTS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -371,6 +371,11 @@ fn while_one_does_not_become_healthy_elsewhere_the_next_one_moves() {
     assert_eq!(late.steps, [Step::Remove { id: new.id.clone() }]);
     assert_eq!(late.late, [(new.id.clone(), format!("{} was not healthy within 300 s", new.id))].into());
 
+    let healthy = State::Healthy(cluster.world.now);
+    cluster.world.units[2].state = healthy;
+    let monitored = cluster.world.now + Duration::from_secs(10);
+    assert_eq!(plan(&cluster.stack, &cluster.world).wake, Some(monitored), "it is looked at again then");
+
     cluster.world.units.pop();
     let until = cluster.world.now + Duration::from_secs(10);
     cluster.world.not_before.insert(("web".into(), old.index.clone()), until);
@@ -382,6 +387,30 @@ fn while_one_does_not_become_healthy_elsewhere_the_next_one_moves() {
     assert_eq!((placed(&next.steps), next.wake), (Some(cluster.world.units[1].index.clone()), Some(until)));
     cluster.world.now = until;
     assert_eq!(placed(&plan(&cluster.stack, &cluster.world).steps), Some(old.index));
+}
+
+#[test]
+fn a_move_in_vain_fails_no_update_and_none_waits_for_it() {
+    let mut cluster = leaving();
+    cluster.world.now += Duration::from_secs(20);
+    let new = cluster.world.units[2].clone();
+    for unit in &mut cluster.world.units[..2] {
+        unit.state = State::Healthy(unit.made);
+    }
+    cluster.happen(&Event::Scale(1));
+    assert_eq!(cluster.stack.services[0].stage, Stage::Updating);
+    // Whether the surplus is the unit whose successor it is or the other one.
+    cluster.world.now = new.made + Duration::from_mins(5);
+    let late = plan(&cluster.stack, &cluster.world);
+    assert!(late.steps.contains(&Step::Remove { id: new.id }), "{late}");
+    assert!(late.turns.is_empty() || late.turns[0].1 == Turn::Finished, "{late}");
+    for step in &late.steps {
+        cluster.act(step);
+    }
+    let over = plan(&cluster.stack, &cluster.world);
+    let turns: Vec<_> = late.turns.into_iter().chain(over.turns).map(|(_, turn)| turn).collect();
+    assert_eq!(turns, [Turn::Finished]);
+    assert_eq!(cluster.live().filter(|unit| unit.is_healthy()).count(), 1);
 }
 
 #[test]

@@ -343,6 +343,7 @@ impl Starter {
         own.room = Some((at, room));
         self.placer().with_any(now, |book| add_suffixes(book, stack, &world, &mut own.suffixes));
         world.suffixes.clone_from(&own.suffixes);
+        own.forget_moves(&world);
         world.not_before = own.retries.iter().map(|(unit, retry)| (unit.clone(), retry.not_before)).collect();
         let plan = plan(stack, &world);
         own.counts = UnitCounts {
@@ -378,6 +379,7 @@ impl Starter {
     ) -> Option<Duration> {
         let mut wake: Option<Duration> = None;
         let inventory = self.placer().inventory();
+        self.with_stack(&stack.name, |memory| memory.forget_moves(world));
         for step in steps {
             let id = id_of(&step);
             let unit = world.units.iter().find(|unit| unit.id == *id);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::Text;
-use stacks::Stack;
+use stacks::{Stack, World};
 
 use crate::stack::counts::UnitCounts;
 use crate::start::credentials::RequestCredentials;
@@ -137,6 +137,18 @@ impl StackMemory {
         self.hopeless.remove(service);
     }
 
+    /// Forgets how often it failed to move units that are no longer to leave their hosts: what fails next, and the next move, waits no longer
+    /// for that.
+    pub(crate) fn forget_moves(&mut self, world: &World) {
+        let leaves = |id: &Text| world.units.iter().any(|unit| unit.id == *id && world.leaving.contains(&unit.host));
+        let first = world.now.saturating_add(PAUSE_MIN);
+        for retry in self.retries.values_mut() {
+            if retry.instead_of.take_if(|id| !leaves(id)).is_some() {
+                (retry.times, retry.not_before) = (0, retry.not_before.min(first));
+            }
+        }
+    }
+
     /// Forgets what failed of all services, so that it is tried again.
     pub(crate) fn forget_failures(&mut self) {
         self.failed.clear();
@@ -166,7 +178,34 @@ impl StackMemory {
 
 #[cfg(test)]
 mod tests {
+    use stacks::{State, Unit};
+
     use super::*;
+
+    #[test]
+    fn pauses_of_moves_end_with_them() {
+        let key = |index: &str| (Text::from("web"), Text::from(index));
+        let mut memory = StackMemory::default();
+        for _ in 0..3 {
+            memory.fail_later(key("1"), "late".into(), Some("web-1".into()), Duration::ZERO);
+            memory.fail_later(key("2"), "it ended".into(), None, Duration::ZERO);
+        }
+        let pauses =
+            |memory: &StackMemory| memory.retries.values().map(|retry| retry.not_before.as_secs()).collect::<Vec<_>>();
+        let (host, state) = (Text::from("a"), State::Starting);
+        let (id, service, index, digest) = ("web-1".into(), "web".into(), "1".into(), "d".into());
+        let (made, placed) = (Duration::ZERO, Duration::ZERO);
+        let unit = Unit { id, service, index, digest, host: host.clone(), made, placed, state };
+        let mut world = World { units: vec![unit], leaving: [host].into(), ..World::default() };
+        memory.forget_moves(&world);
+        assert_eq!(pauses(&memory), [40, 40]);
+        world.leaving.clear();
+        memory.forget_moves(&world);
+        memory.forget_moves(&World { now: Duration::from_secs(5), ..world });
+        assert_eq!(pauses(&memory), [10, 40]);
+        memory.fail_later(key("1"), "it ended".into(), None, Duration::ZERO);
+        assert_eq!(pauses(&memory), [10, 40]);
+    }
 
     #[test]
     fn pauses_grow_and_end() {
