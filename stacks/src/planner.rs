@@ -343,8 +343,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Moves units from hosts that are to be left, a batch at a time: each runs elsewhere, and is good, before the old one ends. Nothing is
-    /// wrong with what runs, so where there is no room it stays. While an update goes on, what is good
-    /// does not begin to move, and is not waited for. Returns how many are on their way.
+    /// wrong with what runs, so where there is no room it stays. While an update goes on, what is good does not begin to move, and
+    /// is not waited for. Returns how many are on their way.
     fn leave(&mut self) -> usize {
         let rules = self.rules();
         let (mut ended, mut waiting, mut in_hand, mut moving) = (Vec::new(), Vec::new(), 0, 0);

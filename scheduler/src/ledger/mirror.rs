@@ -169,14 +169,12 @@ impl EtcdMirror {
     /// that: what was promised meanwhile on those hosts is decided again. Most were put with fences, which say the same. Not so
     /// where another one took over what was ours: room of it that was freed here, and not in etcd, is not free after all.
     pub(super) fn doubt_places(&mut self, id: &str, places: &BTreeSet<UnitKey>, revision: i64) {
-        let stored = self.records.get(id);
-        let (was_foreign, known) = match stored {
-            Some(stored) => (stored.owner != self.me, Some(&stored.places)),
-            None => (false, None),
-        };
-        let is_new = |place: &&UnitKey| !was_foreign || known.is_none_or(|known| !known.contains(*place));
-        let ours = known.into_iter().flatten().filter(|_| !was_foreign);
-        for (host, _) in places.iter().filter(is_new).chain(ours) {
+        let nothing = BTreeSet::new();
+        let is_foreign = self.is_foreign(id);
+        let known = self.records.get(id).map_or(&nothing, |stored| &stored.places);
+        let doubtful: Vec<&UnitKey> =
+            if is_foreign { places.difference(known).collect() } else { places.union(known).collect() };
+        for (host, _) in doubtful {
             self.fences.entry(host.clone()).or_default().foreign = revision;
         }
     }
