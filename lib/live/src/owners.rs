@@ -128,7 +128,7 @@ mod tests {
             ("shop.*", Some("data"), Some("red")),
             ("www.example", Some("data"), None),
         ] {
-            let (hosts, stack) = (HostPattern::parse(hosts).unwrap(), stack.map(Text::from));
+            let (hosts, stack) = (HostPattern::parse(&hosts.into()).unwrap(), stack.map(Text::from));
             let found = owners.hostname_of_other(&hosts, stack.as_ref());
             assert_eq!(found.map(|name| &**name), other, "{hosts} {stack:?}");
         }

@@ -85,9 +85,9 @@ impl HostPattern {
     /// # Errors
     ///
     /// Says what is wrong with the text.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(given: &Text) -> Result<Self, String> {
         // Some characters of other scripts are ASCII in lower case.
-        let text = &*if text.is_ascii() { lowercase(text.trim()) } else { text.trim().into() };
+        let text = &*if given.is_ascii() { lowercase(given.trim()) } else { given.trim().into() };
         let name = text.strip_suffix('.').filter(|name| name.ends_with(|last: char| last.is_ascii_alphanumeric()));
         let text = name.unwrap_or(text);
         let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(text);
@@ -105,6 +105,7 @@ impl HostPattern {
         Ok(match (text.strip_prefix('*'), text.strip_suffix('*')) {
             (Some(suffix), _) => Self::Suffix(suffix.into()),
             (None, Some(prefix)) => Self::Prefix(prefix.into()),
+            (None, None) if *text == **given => Self::Exact(given.clone()),
             (None, None) => Self::Exact(text.into()),
         })
     }
@@ -224,7 +225,7 @@ impl PortRule {
                 "target_port",
                 "weight",
             ]);
-        let protocol = match &*text(protocol, "protocol")?.to_ascii_lowercase() {
+        let protocol = match &*text(protocol, "protocol")?.map(|name| lowercase(name)).unwrap_or_default() {
             "" | "http" => Protocol::Http,
             "https" => Protocol::Https,
             "tcp" => Protocol::Tcp,
@@ -235,15 +236,16 @@ impl PortRule {
                 return Err(format!("protocol: {shown:?}, expected http, https, tcp, tls or sni"));
             }
         };
-        let host = HostPattern::parse(text(hostname, "hostname")?).map_err(|wrong| format!("hostname: {wrong}"))?;
-        let path = path_of(text(path, "path")?)?;
+        let host = text(hostname, "hostname")?.map_or(Ok(HostPattern::Any), HostPattern::parse);
+        let host = host.map_err(|wrong| format!("hostname: {wrong}"))?;
+        let path = text(path, "path")?.map_or_else(|| Ok(Text::default()), |path| path_of(path))?;
         let small = |value, key, least, most: i64| {
             number(value, key, least, most).map(|number| number.and_then(|number| u32::try_from(number).ok()))
         };
         let target_port = small(target_port, "target_port", 0, i64::from(u16::MAX))?;
         let priority = small(priority, "priority", 0, i64::from(u32::MAX))?;
         let weight = small(weight, "weight", 0, WEIGHT_MAX)?;
-        let name = text(backend_name, "backend_name")?;
+        let name = text(backend_name, "backend_name")?.map(name_of_backend).transpose()?;
         let target = target(text(service, "service")?, text(container, "container")?, text(selector, "selector")?)?;
         Ok(Self {
             source_port: 0,
@@ -253,7 +255,7 @@ impl PortRule {
             target,
             target_port: target_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
             priority: priority.filter(|priority| *priority != 0),
-            backend_name: if name.is_empty() { None } else { Some(name_of_backend(name)?) },
+            backend_name: name,
             weight: weight.and_then(|weight| u16::try_from(weight).ok()).unwrap_or(1),
         })
     }
@@ -294,16 +296,15 @@ impl Stickiness {
     ///
     /// Says which field is wrong and how.
     pub fn read(fields: &Map) -> Result<Option<Self>, String> {
-        let mode = match text(fields.get("mode"), "mode")? {
-            "" => return Ok(None),
-            "insert" => StickyMode::Insert,
-            "rewrite" => StickyMode::Rewrite,
-            "prefix" => StickyMode::Prefix,
-            _ => return Err("mode: expected insert, rewrite or prefix".into()),
+        let mode = match text(fields.get("mode"), "mode")?.map(|mode| &**mode) {
+            None => return Ok(None),
+            Some("insert") => StickyMode::Insert,
+            Some("rewrite") => StickyMode::Rewrite,
+            Some("prefix") => StickyMode::Prefix,
+            Some(_) => return Err("mode: expected insert, rewrite or prefix".into()),
         };
         let token = |key: &str, fallback: &str| {
-            let found = text(fields.get(key), key)?;
-            let found = if found.is_empty() { fallback } else { found };
+            let found = text(fields.get(key), key)?.map_or(fallback, |found| found);
             let is_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
             if found.len() > NAME_BYTES_MAX || !found.bytes().all(is_token) {
                 return Err(format!("{key}: expected letters, digits, dots, hyphens and underscores"));
@@ -322,11 +323,11 @@ impl Stickiness {
     }
 }
 
-/// The text of a field; empty when it is absent or null.
-fn text<'f>(value: Option<&'f Value>, key: &str) -> Result<&'f str, String> {
+/// The text of a field; `None` when it is absent, null or empty.
+fn text<'f>(value: Option<&'f Value>, key: &str) -> Result<Option<&'f Text>, String> {
     match value {
-        None | Some(Value::Null) => Ok(""),
-        Some(Value::Text(text)) => Ok(text),
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
         Some(other) => Err(format!("{key}: expected text, found {}", other.kind())),
     }
 }
@@ -345,7 +346,7 @@ fn number(value: Option<&Value>, key: &str, least: i64, most: i64) -> Result<Opt
 
 fn path_of(text: &str) -> Result<Text, String> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\' | b'#' | b'?' | b'`');
-    if text.is_empty() || text == "/" {
+    if text == "/" {
         return Ok(Text::default());
     }
     if !text.starts_with('/') || text.len() > PATH_BYTES_MAX || !text.bytes().all(is_plain) {
@@ -363,7 +364,7 @@ pub(super) fn lowercase(text: &str) -> Cow<'_, str> {
     if is_lowercase { text.into() } else { text.to_lowercase().into() }
 }
 
-fn name_of_backend(text: &str) -> Result<Text, String> {
+fn name_of_backend(text: &Text) -> Result<Text, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
     // `b12` is what backends without a name are called, `berth…` what else is in a configuration.
     let is_ours = text.starts_with("berth")
@@ -376,11 +377,11 @@ fn name_of_backend(text: &str) -> Result<Text, String> {
             "backend_name: {shown:?}, expected letters, digits, dots, hyphens, underscores and colons, not `b` and a number, not `berth…`"
         ));
     }
-    Ok(text.into())
+    Ok(text.clone())
 }
 
-fn target(service: &str, container: &str, selector: &str) -> Result<Option<Target>, String> {
-    if !service.is_empty() {
+fn target(service: Option<&Text>, container: Option<&Text>, selector: Option<&Text>) -> Result<Option<Target>, String> {
+    if let Some(service) = service {
         let mut parts = service.split('/').map(str::trim);
         let (environment, stack, name) = match [(); 5].map(|()| parts.next()) {
             [Some(stack), Some(name), None, ..] => (None, stack, name),
@@ -391,13 +392,17 @@ fn target(service: &str, container: &str, selector: &str) -> Result<Option<Targe
             }
             _ => return Err("service: expected stack/service, env/stack/service or region/env/stack/service".into()),
         };
-        let path = lowercase(&[stack, "/", name].concat()).into();
+        // Nearly always it is what is written there.
+        let path = match lowercase(service) {
+            Cow::Borrowed(whole) if whole.len() == stack.len() + 1 + name.len() => service.clone(),
+            _ => lowercase(&[stack, "/", name].concat()).into(),
+        };
         return Ok(Some(Target::Service { environment, path }));
     }
-    if !container.is_empty() {
+    if let Some(container) = container {
         return Ok(Some(Target::Container(lowercase(container).into())));
     }
-    if !selector.is_empty() {
+    if let Some(selector) = selector {
         let selector = Selector::parse(selector).map_err(|wrong| format!("selector: {wrong}"))?;
         return Ok(Some(Target::Selector(selector)));
     }
@@ -410,6 +415,10 @@ mod tests {
 
     fn read(json: &str) -> Result<PortRule, String> {
         PortRule::read(&serde_json::from_str(json).unwrap())
+    }
+
+    fn pattern(text: &str) -> Result<HostPattern, String> {
+        HostPattern::parse(&text.into())
     }
 
     #[test]
@@ -431,7 +440,7 @@ mod tests {
     #[test]
     fn a_dot_at_the_end_makes_no_other_host() {
         for (one, other) in [("a.example.", "a.example"), ("*.Example.", "*.example"), ("a.", "a")] {
-            assert_eq!(HostPattern::parse(one), HostPattern::parse(other), "{one}");
+            assert_eq!(pattern(one), pattern(other), "{one}");
         }
         for (pattern, host, matches) in [
             ("a.example", "a.example.", true),
@@ -440,18 +449,18 @@ mod tests {
             ("a.*", "a.", false),
             ("a.*", "a.b.", true),
         ] {
-            assert_eq!(HostPattern::parse(pattern).unwrap().matches(host), matches, "{pattern} {host}");
+            assert_eq!(self::pattern(pattern).unwrap().matches(host), matches, "{pattern} {host}");
         }
         // Neither is it any host.
-        assert!(HostPattern::parse("*.").is_err());
-        assert!(HostPattern::parse(".").is_ok_and(|pattern| pattern != HostPattern::Any && !pattern.matches(".")));
+        assert!(pattern("*.").is_err());
+        assert!(pattern(".").is_ok_and(|pattern| pattern != HostPattern::Any && !pattern.matches(".")));
     }
 
     #[test]
     fn two_patterns_overlap_if_one_host_is_of_both() {
         let hosts = ["a.b", "a.c", "x.a.b", "b", "a", "a.x.b", "a.b.c", "x.b"];
         let patterns = ["", "a.b", "*.b", "*.a.b", "a.*", "a.b.*", "b.*", "*.c", "x.b"];
-        let patterns = patterns.map(|text| HostPattern::parse(text).unwrap());
+        let patterns = patterns.map(|text| pattern(text).unwrap());
         for one in &patterns {
             for other in &patterns {
                 let both = hosts.iter().any(|host| one.matches(host) && other.matches(host));
@@ -468,7 +477,7 @@ mod tests {
             ("a.*", "b.*", false),
             ("b.*", "*.c", true),
         ] {
-            let [one, other] = [one, other].map(|text| HostPattern::parse(text).unwrap());
+            let [one, other] = [one, other].map(|text| pattern(text).unwrap());
             assert_eq!(one.overlaps(&other), expected, "{one} {other}");
         }
     }
