@@ -12,11 +12,13 @@ use std::thread;
 use std::time::Instant;
 
 use platform::batch::{Ends, Incoming, Outgoing, Sleep, make_blocking, reply};
+use platform::schedule;
 use process::Parts;
 use process::accept::{Failures, PAUSE};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::debug;
 
 use crate::edns::UDP_ANSWER_MAX;
 use crate::metrics::{Mine, Transport};
@@ -58,6 +60,10 @@ struct Server {
 
 impl Server {
     fn serve(&self, stop: &CancellationToken) {
+        // An answer does not wait while the process reads a file or draws a page on the same processor.
+        if let Err(error) = schedule::shorten_slice() {
+            debug!(%error, "answers wait their turn: no short slice");
+        }
         // Questions to upstreams are spawned from here.
         let _runtime = self.runtime.enter();
         let mut queries = Incoming::new(QUERY_MAX);
@@ -110,7 +116,7 @@ impl Server {
         drop(view);
         let sent = replies.send(&self.socket);
         if let Some(error) = sent.error {
-            tracing::debug!(%error, lost = sent.lost, "replies were not sent");
+            debug!(%error, lost = sent.lost, "replies were not sent");
         }
         let time = arrived.elapsed();
         for (own, answers) in [(false, answers[0]), (true, answers[1])] {
@@ -131,7 +137,7 @@ impl Server {
             }
             // The socket may block, but for no longer than the network card needs for a packet.
             if let Err(error) = reply(&socket, &bytes, ends) {
-                tracing::debug!(%error, client = %ends.peer, "a reply was not sent");
+                debug!(%error, client = %ends.peer, "a reply was not sent");
             }
         });
     }

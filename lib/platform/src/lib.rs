@@ -30,6 +30,7 @@ pub mod resolvers;
 #[cfg(any(windows, test))]
 mod rights;
 pub mod route;
+pub mod schedule;
 pub mod service;
 pub mod socket;
 pub mod stop;

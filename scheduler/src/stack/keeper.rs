@@ -141,7 +141,8 @@ impl Starter {
                 Change::Removed(old) => names.extend(stack(old)),
             }
         }
-        let same = after.hosts().same_layout(before.hosts()) && same_states(after.hosts(), before.hosts());
+        let same = Arc::ptr_eq(after.hosts(), before.hosts())
+            || after.hosts().same_layout(before.hosts()) && same_states(after.hosts(), before.hosts());
         *before = after;
         let mut memory = lock(&self.stack_memory);
         memory.gone.retain(|host, _| is_gone(before, host));

@@ -127,20 +127,23 @@ pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
     let measure = MEASURES.iter().find(|(name, _)| *name == query.get("show")).map_or("memory", |(name, _)| name);
     let systems = [("", "all"), ("windows", "windows"), ("linux", "linux")];
     page.blocks.push(filter("hosts", query, &[("os", "System", &systems), ("show", "Map shows", &MEASURES)]));
-    let mut maps = Vec::new();
-    for os in ["windows", "linux", ""] {
-        let own: Vec<_> = all.iter().filter(|host| system(host) == os).collect();
-        if own.is_empty() {
-            continue;
+    let mut levels = [("windows", String::new()), ("linux", String::new()), ("", String::new())];
+    for host in &all {
+        let own = system(host);
+        if let Some((_, levels)) = levels.iter_mut().find(|(os, _)| *os == own) {
+            levels.push(level(context, host, measure));
         }
+    }
+    let mut maps = Vec::new();
+    for (os, levels) in levels.into_iter().filter(|(_, levels)| !levels.is_empty()) {
         let names: Vec<_> = ["os", "state", "q"]
             .iter()
             .map(|key| format!("{key}={}", part(if *key == "os" { os } else { query.get(key) })))
             .collect();
         maps.push(Map {
             id: format!("map-{}", if os.is_empty() { "other" } else { os }),
-            label: format!("{} · {}", if os.is_empty() { "no system named" } else { os }, own.len()),
-            levels: own.iter().map(|host| level(context, host, measure)).collect(),
+            label: format!("{} · {}", if os.is_empty() { "no system named" } else { os }, levels.len()),
+            levels,
             names: format!("/ui/v1/hosts?{}", names.join("&")),
         });
     }
