@@ -323,7 +323,7 @@ fn what_linux_installs_serves_under_systemd_with_few_rights_and_leaves_only_stat
     }
     fs::copy(shop(), folder.path().join("cluster.yml")).unwrap();
     let printed = check(machine(&mut Command::new("bash"), &folder, INSTALLING));
-    assert!(printed.contains("berth.service: 1.8 OK"), "{printed}");
+    assert!(printed.contains("berth.service: 1.7 OK"), "{printed}");
 }
 
 /// The command that runs these steps on a machine with what is in a folder.
