@@ -87,14 +87,25 @@ function draw(/** @type {any} */ map, /** @type {string} */ levels) {
 }
 
 let spoken = 0;
+let heard = new Date();
+
+/** Loads the page again, which is not what it was; nothing that is being typed is lost. */
+function again() {
+  stream?.close();
+  const typing = main.contains(document.activeElement) && /^(INPUT|SELECT)$/.test(document.activeElement?.tagName || '');
+  if (typing) byId('live').textContent = 'changed: load the page again'; else location.reload();
+}
 
 /** Takes in one message of the stream. */
 function take(/** @type {any} */ message) {
+  heard = new Date();
+  if (message.reload) { again(); return; }
   let changed = 0;
   for (const [block, key, value] of message.set || []) {
     const place = byId(block);
     if (!place) continue;
     if (typeof value === 'string') { draw(place, value); continue; }
+    if (place.tagName === 'SPAN') { changed += put(place, value[0]) ? 1 : 0; continue; }
     let row = rowOf(place, key);
     if (!row && place.tagName === 'TABLE') {
       row = document.createElement('tr');
@@ -158,10 +169,10 @@ let stream = null;
 
 function follow() {
   if (document.hidden || stream) return;
-  stream = new EventSource('/ui/v1/stream?at=' + encodeURIComponent(main.dataset.at || '/ui/'));
+  stream = new EventSource('/ui/v1/stream?at=' + encodeURIComponent(main.dataset.at || '/ui/') + '&frame=' + (main.dataset.frame || ''));
   stream.onmessage = (event) => take(JSON.parse(event.data));
   stream.onerror = () => {
-    byId('live').textContent = 'not connected, as of ' + new Date().toLocaleTimeString();
+    byId('live').textContent = 'not connected, as of ' + heard.toLocaleTimeString();
     // A server that refused is asked again after a while; a browser does so by itself only for a lost connection.
     if (stream && stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(follow, 5000); }
   };

@@ -1,5 +1,7 @@
 //! Labels whose values are not shown, since people put secrets into labels.
 
+use std::borrow::Cow;
+
 /// Patterns of keys, `*` for any characters, in any case.
 #[derive(Clone, Debug)]
 pub(crate) struct Hidden(Vec<String>);
@@ -19,9 +21,23 @@ impl Hidden {
         )
     }
 
-    /// The value of a label as it is shown.
-    pub(crate) fn value<'v>(&self, key: &str, value: &'v str) -> &'v str {
-        if self.hides(key) { DOTS } else { value }
+    /// The value of a label as it is shown. It may be about a label itself, as those of schedulers are.
+    pub(crate) fn value<'v>(&self, key: &str, value: &'v str) -> Cow<'v, str> {
+        if self.hides(key) { DOTS.into() } else { self.sentence(value) }
+    }
+
+    /// A sentence of a scheduler as it is shown: without what follows the key of a label whose value is not.
+    pub(crate) fn sentence<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let is_of_key = |char: char| char.is_alphanumeric() || matches!(char, '.' | '-' | '_' | '/');
+        let mut end = 0;
+        for word in text.split_inclusive(|char| !is_of_key(char)) {
+            let key = word.trim_end_matches(|char| !is_of_key(char));
+            if !key.is_empty() && self.hides(key) {
+                return format!("{} {DOTS}", &text[..end + key.len()]).into();
+            }
+            end += word.len();
+        }
+        text.into()
     }
 
     /// Whether the value of this label is not shown; nor is it searched.
@@ -64,6 +80,20 @@ mod tests {
             ("zone", false),
         ] {
             assert_eq!(hidden.value(key, "v") == DOTS, is_hidden, "{key}");
+        }
+    }
+
+    #[test]
+    fn sentences_end_at_a_key_whose_value_is_hidden() {
+        let hidden = Hidden::new(&["*password*".into()]);
+        for (text, shown) in [
+            ("needs host with label db_password = x: it is hunter2", "needs host with label db_password •••"),
+            ("zone=a,db_password=hunter2", "zone=a,db_password •••"),
+            ("needs host with label zone = a: it is b", "needs host with label zone = a: it is b"),
+            ("", ""),
+        ] {
+            assert_eq!(hidden.sentence(text), shown);
+            assert_eq!(hidden.value("io.rancher.scheduler.affinity:host_label", text), shown);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Writing HTML: tags and attribute names are the program's own text, everything else is escaped by one function.
 
 /// HTML being written. Nothing that came from elsewhere gets into it unescaped, since there is no method for that.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Html(String);
 
 impl Html {

@@ -4,7 +4,7 @@
 //! and key, so that only those that are different are sent.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -126,6 +126,11 @@ impl Cell {
         }
     }
 
+    /// One of a sentence, which is not cut.
+    fn sentence(&self) -> Value {
+        json!([shortened(&self.text, usize::MAX), self.tone.class(), Value::Null, Value::Null, Value::Null, ""])
+    }
+
     /// The same for the script: text, class, glyph, link, share, note.
     fn piece(&self) -> Value {
         json!([self.text, self.tone.class(), self.tone.glyph(), self.link, self.share, self.note])
@@ -176,6 +181,8 @@ pub(crate) struct Map {
     pub(crate) levels: String,
     /// Where a script finds which hosts these are.
     pub(crate) names: String,
+    /// Stands for which hosts these are.
+    pub(crate) hosts: u64,
 }
 
 /// Classes of the cells of a map, by digit: five shares, then bad, then out of use, then unknown.
@@ -192,10 +199,12 @@ pub(crate) enum Block {
     Facts(&'static str, String, Vec<(&'static str, Cell)>),
     /// Maps of hosts, side by side where there is room.
     Maps(Vec<Map>),
-    /// What the view itself writes, such as a form; it does not change while the page is open.
+    /// What the view itself writes, such as a form; where it changes, an open page is loaded again.
     Markup(Html),
     /// A sentence.
     Note(Tone, String),
+    /// Which rows of a long table are shown, between the links to those before and after.
+    Pager { before: Option<String>, rows: String, after: Option<String> },
 }
 
 /// A page.
@@ -205,6 +214,8 @@ pub(crate) struct Page {
     pub(crate) title: String,
     /// A sentence below it.
     pub(crate) lead: String,
+    /// Whether what it is about does not exist.
+    pub(crate) is_missing: bool,
     /// The section that is shown as the current one.
     pub(crate) section: &'static str,
     /// The command line that says the same.
@@ -221,7 +232,7 @@ impl Page {
 
     /// The blocks as HTML.
     pub(crate) fn write(&self, html: &mut Html) {
-        for block in &self.blocks {
+        for (at, block) in self.blocks.iter().enumerate() {
             match block {
                 Block::Tiles(id, tiles) => write_tiles(html, id, tiles),
                 Block::Table(table) => write_table(html, table),
@@ -235,7 +246,22 @@ impl Page {
                 }
                 Block::Markup(markup) => drop(html.append(markup)),
                 Block::Note(tone, text) => {
-                    html.raw("<p class=\"note ").raw(tone.class()).raw("\">").text(text).raw("</p>\n");
+                    html.raw("<p class=\"note\"><span class=\"")
+                        .raw(tone.class())
+                        .raw("\"")
+                        .attribute("id", &note_id(at));
+                    html.raw(">").text(text).raw("</span></p>\n");
+                }
+                Block::Pager { before, rows, after } => {
+                    html.raw("<nav class=\"pager\" aria-label=\"Pages\">");
+                    if let Some(before) = before {
+                        html.raw("<a rel=\"prev\"").attribute("href", before).raw(">← Previous</a>");
+                    }
+                    html.raw("<span class=\"plain\"").attribute("id", PAGER).raw(">").text(rows).raw("</span>");
+                    if let Some(after) = after {
+                        html.raw("<a rel=\"next\"").attribute("href", after).raw(">Next →</a>");
+                    }
+                    html.raw("</nav>\n");
                 }
             }
         }
@@ -243,7 +269,7 @@ impl Page {
 
     /// The pieces that change while the page is open: block, key and value.
     fn pieces(&self) -> impl Iterator<Item = (String, String, Value)> + '_ {
-        self.blocks.iter().flat_map(|block| match block {
+        self.blocks.iter().enumerate().flat_map(|(at, block)| match block {
             Block::Tiles(id, facts) | Block::Facts(id, _, facts) => facts
                 .iter()
                 .map(|(label, cell)| ((*id).to_owned(), (*label).to_owned(), json!([cell.piece()])))
@@ -257,14 +283,57 @@ impl Page {
                 })
                 .collect(),
             Block::Maps(maps) => maps.iter().map(|map| (map.id.clone(), String::new(), json!(map.levels))).collect(),
-            Block::Markup(_) | Block::Note(..) => Vec::new(),
+            Block::Note(tone, text) => {
+                let cell = Cell { text: text.clone(), tone: *tone, ..Cell::default() };
+                vec![(note_id(at), String::new(), json!([cell.sentence()]))]
+            }
+            Block::Pager { rows, .. } => vec![(PAGER.to_owned(), String::new(), json!([Cell::new(rows).piece()]))],
+            Block::Markup(_) => Vec::new(),
         })
     }
+
+    /// Stands for what is no piece: where it changes, an open page is loaded again. It is the same in each process.
+    pub(crate) fn frame(&self) -> u64 {
+        let mut frame = DefaultHasher::new();
+        (&self.title, self.is_missing, &self.command, self.blocks.len()).hash(&mut frame);
+        for block in &self.blocks {
+            match block {
+                Block::Tiles(id, facts) => {
+                    (id, facts.iter().map(|(label, _)| *label).collect::<Vec<_>>()).hash(&mut frame);
+                }
+                Block::Facts(id, caption, facts) => {
+                    (id, caption, facts.iter().map(|(label, _)| *label).collect::<Vec<_>>()).hash(&mut frame);
+                }
+                Block::Table(table) => (table.id, table.columns.len()).hash(&mut frame),
+                Block::Maps(maps) => {
+                    for map in maps {
+                        (&map.id, &map.label, &map.names, map.hosts).hash(&mut frame);
+                    }
+                }
+                Block::Markup(html) => html.hash(&mut frame),
+                Block::Note(..) => "note".hash(&mut frame),
+                Block::Pager { before, after, .. } => (before, after).hash(&mut frame),
+            }
+        }
+        frame.finish()
+    }
 }
+
+/// The element that says which rows of a long table are shown.
+const PAGER: &str = "pager-rows";
+
+/// The element of a sentence, by its place among the blocks.
+fn note_id(at: usize) -> String {
+    format!("note-{at}")
+}
+
+/// What an open page is sent when it is to be loaded again.
+pub(crate) const RELOAD: &str = "data: {\"reload\":true}\n\n";
 
 /// The pieces of a page: made once for all who look at it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
+    pub(crate) frame: u64,
     all: Vec<Piece>,
     lead: String,
     shown: Arc<Shown>,
@@ -287,9 +356,15 @@ struct Piece {
     json: String,
 }
 
-/// What an open page shows: hashes of values by those of their places.
+/// The place of the lead, which no hash of a place is likely to be.
+const LEAD: u64 = 0;
+
+/// What an open page shows: hashes of values by those of their places, and its frame if that is known.
 #[derive(Debug, Default)]
-pub(crate) struct Shown(HashMap<u64, u64>);
+pub(crate) struct Shown {
+    pieces: HashMap<u64, u64>,
+    frame: Option<u64>,
+}
 
 /// Most events of one page that are remembered: nearly all who look at it show the one before it, or nothing yet.
 const EVENTS_MAX: usize = 4;
@@ -316,11 +391,13 @@ impl Pieces {
             .collect();
         all.extend(page.blocks.iter().filter_map(|block| {
             let Block::Table(table) = block else { return None };
-            let keys = json!(table.rows.iter().map(|row| &row.key).collect::<Vec<_>>());
-            Some(piece(table.id, "", &keys.to_string(), true, json!([table.id, keys, table.caption])))
+            let order = json!([table.id, table.rows.iter().map(|row| &row.key).collect::<Vec<_>>(), table.caption]);
+            Some(piece(table.id, "", &order.to_string(), true, order))
         }));
-        let shown = Arc::new(Shown(all.iter().map(|piece| (piece.place, piece.hash)).collect()));
-        Self { all, lead: json!(page.lead).to_string(), shown, events: Mutex::default() }
+        let (frame, lead) = (page.frame(), json!(page.lead).to_string());
+        let pieces = all.iter().map(|piece| (piece.place, piece.hash)).chain([(LEAD, HASHER.hash_one(&lead))]);
+        let shown = Arc::new(Shown { pieces: pieces.collect(), frame: Some(frame) });
+        Self { frame, all, lead, shown, events: Mutex::default() }
     }
 
     /// What is shown by who has all of them.
@@ -335,6 +412,7 @@ impl Pieces {
             return event.clone();
         }
         let event = match self.message(before) {
+            _ if before.frame.is_some_and(|frame| frame != self.frame) => RELOAD.to_owned(),
             Some(message) => format!("data: {message}\n\n"),
             None if Arc::ptr_eq(before, &Shown::nothing()) => "data: {}\n\n".to_owned(),
             // A comment, of which no script hears: it has the connection noticed that is dead.
@@ -350,11 +428,12 @@ impl Pieces {
     fn message(&self, before: &Shown) -> Option<String> {
         let different = |is_order| {
             let all = self.all.iter().filter(|piece| piece.is_order == is_order);
-            let different = all.filter(|piece| before.0.get(&piece.place) != Some(&piece.hash));
+            let different = all.filter(|piece| before.pieces.get(&piece.place) != Some(&piece.hash));
             different.map(|piece| &*piece.json).collect::<Vec<_>>().join(",")
         };
         let (set, order) = (different(false), different(true));
-        (!set.is_empty() || !order.is_empty())
+        let has_lead = before.frame.is_none() || before.pieces.get(&LEAD) == self.shown.pieces.get(&LEAD);
+        (!set.is_empty() || !order.is_empty() || !has_lead)
             .then(|| format!(r#"{{"set":[{set}],"order":[{order}],"lead":{}}}"#, self.lead))
     }
 }
@@ -509,11 +588,44 @@ mod tests {
     }
 
     #[test]
+    fn what_becomes_another_page_is_loaded_again_and_sentences_and_numbers_are_not() {
+        let page = |text: &str, rows: &[(&str, &str)], shown: &str| {
+            let mut page = page(rows);
+            page.blocks.push(Block::Note(Tone::Good, text.to_owned()));
+            page.blocks.push(Block::Pager {
+                before: None,
+                rows: shown.to_owned(),
+                after: Some("/ui/hosts?page=2".into()),
+            });
+            page
+        };
+        let first = Pieces::of(&page("It fits.", &[("a", "1")], "1–100 of 200"));
+        let sent = |other: &Page| String::from_utf8(Pieces::of(other).event(first.shown()).to_vec()).unwrap();
+        let other = sent(&page("It does not.", &[("a", "1")], "1–100 of 201"));
+        for part in ["It does not.", "1–100 of 201", "note-1", PAGER] {
+            assert!(other.contains(part), "{part}: {other}");
+        }
+        assert!(!other.contains("reload"), "{other}");
+        let led = Page { lead: "another".into(), ..page("It fits.", &[("a", "1")], "1–100 of 200") };
+        assert!(sent(&led).contains(r#""lead":"another""#), "a lead alone is different");
+        for gone in [
+            Page { is_missing: true, ..page("It fits.", &[("a", "1")], "1–100 of 200") },
+            Page { title: "Not found".into(), ..page("It fits.", &[("a", "1")], "1–100 of 200") },
+            Page { blocks: Vec::new(), ..page("", &[], "") },
+        ] {
+            assert_eq!(sent(&gone), RELOAD);
+        }
+        let map = |hosts| Map { id: "m".into(), label: String::new(), levels: "0".into(), names: String::new(), hosts };
+        let [one, other] = [1, 2].map(|hosts| Page { blocks: vec![Block::Maps(vec![map(hosts)])], ..Page::default() });
+        assert_ne!(one.frame(), other.frame(), "cells of a map are other hosts");
+    }
+
+    #[test]
     fn a_map_is_as_many_elements_for_thousands_as_for_one() {
         let map = |count: usize| {
             let mut html = Html::default();
             let levels = "0123456700".chars().cycle().take(count).collect();
-            write_map(&mut html, &Map { id: "m".into(), label: String::new(), levels, names: String::new() });
+            write_map(&mut html, &Map { id: "m".into(), label: String::new(), levels, names: String::new(), hosts: 0 });
             html.into_string()
         };
         assert_eq!(map(1).matches("<path").count(), map(5000).matches("<path").count());

@@ -1,12 +1,13 @@
 //! Targets for Prometheus (its `http_sd_config`), from the labels of containers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::Json;
 use axum::routing::get;
-use model::{Container, Entity as _, Snapshot};
+use model::{Container, Entity as _, Service, Snapshot, Text};
 use serde_json::{Value, json};
 use source::Store;
 
@@ -30,10 +31,18 @@ async fn page(State(snapshots): State<Arc<Store<Snapshot>>>) -> Json<Value> {
 
 /// The targets: running containers that have [`PORT`], at the address at which other hosts reach them.
 pub fn targets(snapshot: &Snapshot) -> Value {
-    snapshot.containers.values().filter_map(|container| target(snapshot, container)).collect()
+    let services = snapshot.services.values();
+    let members = services.flat_map(|service| service.members().iter().map(move |uuid| (uuid, &**service)));
+    // Of several the first, as for metadata.
+    let mut services: HashMap<&Text, &Service> = HashMap::new();
+    for (uuid, service) in members {
+        services.entry(uuid).or_insert(service);
+    }
+    let of = |container: &Container| services.get(container.uuid()).copied();
+    snapshot.containers.values().filter_map(|container| target(snapshot, container, of(container))).collect()
 }
 
-fn target(snapshot: &Snapshot, container: &Container) -> Option<Value> {
+fn target(snapshot: &Snapshot, container: &Container, service: Option<&Service>) -> Option<Value> {
     let label = |key: &str| container.labels()?.text(key).map(ToString::to_string);
     let port: u16 = container.labels()?.get(PORT).and_then(|port| port.as_str()?.trim().parse().ok())?;
     if !container.runs() || port == 0 {
@@ -44,8 +53,9 @@ fn target(snapshot: &Snapshot, container: &Container) -> Option<Value> {
     let own = container.primary_ip().filter(|_| here).map(|address| (address, port).into());
     let address = own.or_else(|| snapshot.port_from_elsewhere(container, port))?;
     let host = container.host_uuid().and_then(|uuid| snapshot.hosts.get(uuid)).and_then(|host| host.name().cloned());
-    let text = |key: &str| container.fields().text(key).map(ToString::to_string).unwrap_or_default();
-    let (stack, service) = (text("stack_name"), text("service_name"));
+    let text = |text: Option<&Text>| text.map(ToString::to_string).unwrap_or_default();
+    let stack = text(service.and_then(Service::stack_name));
+    let service = text(service.and_then(|service| service.name()));
     let job = match (&*stack, &*service) {
         (_, "") => "containers".to_owned(),
         ("", service) => service.to_owned(),
@@ -74,7 +84,7 @@ mod tests {
     use crate::world::generated::object;
 
     #[test]
-    fn running_containers_with_a_port_are_targets() {
+    fn running_containers_with_a_port_are_targets_of_their_service() {
         let container = |name: &str, state: &str, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(key, value)| ((*key).into(), model::Value::text(*value)));
             object(
@@ -84,21 +94,29 @@ mod tests {
                     ("name", model::Value::text(name)),
                     ("state", model::Value::text(state)),
                     ("primary_ip", model::Value::text("10.42.0.7")),
-                    ("stack_name", model::Value::text("shop")),
-                    ("service_name", model::Value::text("web")),
                     ("labels", model::Value::Map(Map::new(labels.collect()))),
                 ],
             )
+        };
+        let texts = |kind: &'static str, fields: &[(&'static str, &str)]| {
+            let fields: Vec<_> = fields.iter().map(|(key, value)| (*key, model::Value::text(*value))).collect();
+            object(kind, &fields)
         };
         let snapshot = objects::read([
             container("a", "running", &[(PORT, "9100"), (PATH, "/m")]),
             container("b", "stopped", &[(PORT, "9100")]),
             container("c", "running", &[(PORT, "http")]),
             container("d", "running", &[]),
+            container("e", "running", &[(PORT, "9100")]),
+            texts("service", &[("uuid", "s"), ("name", "web"), ("stack_name", "shop")]),
+            texts("serviceContainerLink", &[("service_uuid", "s"), ("service_name", "web"), ("container_uuid", "a")]),
         ]);
-        let expected = json!([{ "targets": ["10.42.0.7:9100"], "labels": {
-            "__metrics_path__": "/m", "__scheme__": "http", "job": "shop/web", "stack": "shop", "service": "web",
-            "container": "a", "host": "" } }]);
-        assert_eq!(targets(&snapshot.0), expected);
+        let target = |path: &str, job: &str, stack: &str, service: &str, container: &str| {
+            json!({ "targets": ["10.42.0.7:9100"], "labels": {
+                "__metrics_path__": path, "__scheme__": "http", "job": job, "stack": stack, "service": service,
+                "container": container, "host": "" } })
+        };
+        let expected = [target("/m", "shop/web", "shop", "web", "a"), target("/metrics", "containers", "", "", "e")];
+        assert_eq!(targets(&snapshot.0), json!(expected));
     }
 }

@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Most characters of a parameter: an image with its registry, or some host names.
-const VALUE_MAX: usize = 2000;
-
 /// What is escaped in a part of an address.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -19,9 +16,10 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// What the path below `/ui/` and the query of an address say; what is no UTF-8 is replaced.
+    /// What the path below `/ui/` and the query of an address say; what is no UTF-8 is replaced. The server takes no addresses of more than
+    /// 64 KiB.
     pub(crate) fn parse(path: &str, query: &str) -> Self {
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().chars().take(VALUE_MAX).collect();
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let path = path.split('/').filter(|step| !step.is_empty()).map(decoded).collect();
         let parameter = |part: &str| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));

@@ -48,6 +48,15 @@ const OLD_VIEW_AGE: Duration = Duration::from_millis(50);
 /// Questions to the scheduler at once: one over thousands of hosts takes a processor for 15 ms and more.
 const QUESTIONS_MAX: usize = 2;
 
+/// How old an answer of the scheduler may be at least.
+const ANSWER_AGE: Duration = Duration::from_secs(1);
+
+/// How many times as old as it took: twenty leave a page that stays open a twentieth of a processor.
+const ANSWER_REST: u32 = 20;
+
+/// Answers that are remembered: as many as pages are open; each may be some hundred kilobytes.
+const ANSWERS_MAX: usize = VIEWERS_MAX;
+
 /// Open pages at once; each holds what it shows.
 pub(crate) const VIEWERS_MAX: usize = 64;
 
@@ -76,7 +85,8 @@ pub(crate) struct App {
     hosts: tokio::sync::Mutex<Option<KnownHosts>>,
     views: Mutex<HashMap<Query, SharedView>>,
     pub(crate) begun: Instant,
-    questions: Semaphore,
+    questions: Arc<Semaphore>,
+    answers: tokio::sync::Mutex<HashMap<(&'static str, String), KnownAnswer>>,
     pub(crate) viewers: Arc<Semaphore>,
     door: Option<Mutex<Door>>,
     names: Vec<String>,
@@ -114,6 +124,9 @@ impl View {
     }
 }
 
+/// What the scheduler answered to a form, when, and how long that took.
+type KnownAnswer = (Instant, Duration, Arc<placements::Answer>);
+
 /// What the scheduler said of hosts, by uuid, and when.
 type KnownHosts = (Instant, Arc<HashMap<String, Host>>);
 
@@ -145,7 +158,8 @@ impl Server {
             hosts: tokio::sync::Mutex::default(),
             views: Mutex::default(),
             begun: Instant::now(),
-            questions: Semaphore::new(QUESTIONS_MAX),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            answers: tokio::sync::Mutex::default(),
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
             door,
             names: options.ui_host.clone(),
@@ -247,18 +261,22 @@ async fn at_door(app: &App, door: &Mutex<Door>, request: Request, next: Next) ->
             return response;
         }
     }
-    let session = session_of(request.headers(), &app.cookie).unwrap_or_default();
-    if door.lock().unwrap_or_else(PoisonError::into_inner).admits(session, now()) {
+    let admitted = {
+        let mut door = door.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions_of(request.headers(), &app.cookie).any(|session| door.admits(session, now()))
+    };
+    if admitted {
         return next.run(request).await;
     }
     let text = "This page needs an address that works once: type `agent ui --token-file FILE` on its host.\n";
     (StatusCode::UNAUTHORIZED, text).into_response()
 }
 
-fn session_of<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+/// The sessions that a browser has. Another server of the machine can give it a cookie of this name, which comes before ours.
+fn sessions_of<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
-    let mut cookies = cookies.flat_map(|cookies| cookies.split(';'));
-    cookies.find_map(|cookie| cookie.trim().strip_prefix(name)?.strip_prefix('='))
+    let cookies = cookies.flat_map(|cookies| cookies.split(';'));
+    cookies.filter_map(move |cookie| cookie.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 fn asset(headers: &HeaderMap, asset: &'static Asset) -> Response {
@@ -282,7 +300,7 @@ async fn document(State(app): State<Arc<App>>, request: Request) -> Response {
     let context = app.context().await;
     let view = app.shared_view(&context, &query).await;
     let page = &view.page;
-    let status = if page.title == "Not found" { StatusCode::NOT_FOUND } else { StatusCode::OK };
+    let status = if page.is_missing { StatusCode::NOT_FOUND } else { StatusCode::OK };
     let document = view.document.get_or_init(|| Content::new(written(&context, page, &query)));
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (status, kind, document.body_for(request.headers())).into_response()
@@ -397,21 +415,42 @@ impl App {
     }
 
     async fn placements(&self, context: &Context, query: &Query) -> Page {
-        let scheduler = &self.sources.scheduler;
-        let answer = match placements::question(query) {
-            None => None,
-            Some((path, body)) => {
-                // It cannot fail: the semaphore is never closed.
-                let _turn = self.questions.acquire().await;
-                Some(match path {
-                    "/v1/explain" => placements::Answer::Explained(ask(scheduler, path, Some(body)).await),
-                    "/v1/what-if" => placements::Answer::WhatIf(ask(scheduler, path, Some(body)).await),
-                    _ => placements::Answer::Rebalance(ask(scheduler, path, Some(body)).await),
-                })
-            }
+        let answer = match placements::question(query, &self.hidden) {
+            Ok(None) => None,
+            Ok(Some((path, body))) => Some(self.answer(path, body).await),
+            Err(wrong) => Some(Err(wrong)),
         };
-        let known = ask(scheduler, "/v1/placements", None).await;
+        let known = ask(&self.sources.scheduler, "/v1/placements", None).await;
         placements::placements(context, query, known, answer)
+    }
+
+    /// What the scheduler answers to a form. An answer serves all who ask the same until it is so old that making it again takes a small share of
+    /// a processor, since an open page asks again and again.
+    async fn answer(&self, path: &'static str, body: serde_json::Value) -> Result<Arc<placements::Answer>, String> {
+        let asked = (path, body.to_string());
+        let mut known = self.answers.lock().await;
+        known.retain(|_, (made, took, _)| made.elapsed() < ANSWER_AGE.max(*took * ANSWER_REST));
+        if let Some((_, _, answer)) = known.get(&asked) {
+            return Ok(answer.clone());
+        }
+        drop(known);
+        let (scheduler, questions, begun) = (self.sources.scheduler.clone(), self.questions.clone(), Instant::now());
+        // To its end also if who asked has left: it computes on, and has its place until then.
+        let answering = tokio::spawn(async move {
+            // It cannot fail: the semaphore is never closed.
+            let _turn = questions.acquire_owned().await;
+            match path {
+                "/v1/explain" => placements::Answer::Explained(ask(&scheduler, path, Some(body)).await),
+                "/v1/what-if" => placements::Answer::WhatIf(ask(&scheduler, path, Some(body)).await),
+                _ => placements::Answer::Rebalance(ask(&scheduler, path, Some(body)).await),
+            }
+        });
+        let answer = Arc::new(answering.await.map_err(|error| error.to_string())?);
+        let mut known = self.answers.lock().await;
+        if known.len() < ANSWERS_MAX {
+            known.insert(asked, (Instant::now(), begun.elapsed(), answer.clone()));
+        }
+        Ok(answer)
     }
 }
 
@@ -446,7 +485,11 @@ fn written(context: &Context, page: &Page, query: &Query) -> String {
     html.raw("</nav>\n<form role=\"search\" action=\"/ui/search\" method=\"get\"><input type=\"search\" name=\"q\" id=\"search\" aria-label=\"Search hosts, services and containers\" placeholder=\"Search  /\" autocomplete=\"off\" spellcheck=\"false\"");
     let sought = if page.section == "search" { query.get("q") } else { "" };
     html.attribute("value", sought).raw("></form>\n</header>\n<main id=\"main\" tabindex=\"-1\"");
-    html.attribute("data-at", &query.address()).raw(">\n<div class=\"title\"><h1>").text(&page.title).raw("</h1>");
+    html.attribute("data-at", &query.address())
+        .attribute("data-frame", &page.frame().to_string())
+        .raw(">\n<div class=\"title\"><h1>")
+        .text(&page.title)
+        .raw("</h1>");
     html.raw("<p id=\"lead\">").text(&page.lead).raw("</p></div>\n");
     page.write(&mut html);
     html.raw("</main>\n<footer>\n<p>");

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::page::Shown;
+use crate::page::{RELOAD, Shown};
 use crate::query::Query;
 use crate::server::{App, VIEWERS_MAX};
 
@@ -29,31 +29,37 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
         return (StatusCode::BAD_REQUEST, "at: expected an address below /ui/\n").into_response();
     };
     let query = Query::parse(path, query);
+    let frame = asked.get("frame").parse().ok();
     let Ok(permit) = app.viewers.clone().try_acquire_owned() else {
         let text = format!("{VIEWERS_MAX} pages are open, which is the most: close one\n");
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
     let watcher = app.worlds.watch();
     let viewer = (app, query, Shown::nothing(), watcher, permit, None);
-    let events = futures_util::stream::unfold(viewer, |(app, query, shown, mut watcher, permit, last)| async move {
-        if let Some((last, is_current)) = last {
-            let stop = app.stop.clone();
-            stop.run_until_cancelled(async {
-                if is_current {
-                    let _ = timeout(HEARTBEAT, watcher.changed()).await;
-                }
-                sleep_until(next_moment(app.begun, last)).await;
-            })
-            .await?;
-        }
-        watcher.seen();
-        let context = app.context().await;
-        let view = app.shared_view(&context, &query).await;
-        let pieces = view.pieces();
-        let (event, last) = (pieces.event(&shown), (Instant::now(), view.is_of(&context.world)));
-        let next = (app, query, pieces.shown().clone(), watcher, permit, Some(last));
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from_owner(event)), next))
-    });
+    let events =
+        futures_util::stream::unfold(viewer, move |(app, query, shown, mut watcher, permit, last)| async move {
+            if let Some((last, is_current)) = last {
+                let stop = app.stop.clone();
+                stop.run_until_cancelled(async {
+                    if is_current {
+                        let _ = timeout(HEARTBEAT, watcher.changed()).await;
+                    }
+                    sleep_until(next_moment(app.begun, last)).await;
+                })
+                .await?;
+            }
+            watcher.seen();
+            let context = app.context().await;
+            let view = app.shared_view(&context, &query).await;
+            let pieces = view.pieces();
+            // It may have become another one since the page was loaded.
+            let is_old = last.is_none() && frame.is_some_and(|frame: u64| frame != pieces.frame);
+            let event =
+                if is_old { Bytes::from_static(RELOAD.as_bytes()) } else { Bytes::from_owner(pieces.event(&shown)) };
+            let last = (Instant::now(), view.is_of(&context.world));
+            let next = (app, query, pieces.shown().clone(), watcher, permit, Some(last));
+            Some((Ok::<_, std::convert::Infallible>(event), next))
+        });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 

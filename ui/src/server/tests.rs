@@ -25,7 +25,8 @@ fn app_over(door: Option<Door>, scheduler: Router) -> Router {
         hosts: tokio::sync::Mutex::default(),
         views: Mutex::default(),
         begun: Instant::now(),
-        questions: Semaphore::new(QUESTIONS_MAX),
+        questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+        answers: tokio::sync::Mutex::default(),
         viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
         door: door.map(Mutex::new),
         names: vec!["berth.example.org".into()],
@@ -88,6 +89,12 @@ async fn a_ticket_opens_the_page_once_and_its_cookie_opens_it_again() {
     let session = ("cookie", cookie.split(';').next().unwrap());
     assert_eq!(get_with(&router, "/ui/", &[host, ("cookie", "other=1"), session]).await.status(), 200);
     assert_eq!(get_with(&router, &address, &[host]).await.status(), 401, "it works once");
+    let planted = format!("berth-ui-8115=junk; {}", session.1);
+    assert_eq!(
+        get_with(&router, "/ui/", &[host, ("cookie", &planted)]).await.status(),
+        200,
+        "another server's is before it"
+    );
 }
 
 #[tokio::test]

@@ -99,6 +99,6 @@ pub(crate) fn container(context: &Context, uuid: &str, health: Option<&Health>) 
     names.raw("<p><a").attribute("href", &format!("/ui/names?client={}", crate::query::part(name_of(&**container))));
     names.raw(">Ask DNS as this container →</a></p>\n");
     page.blocks.push(Block::Markup(names));
-    page.command = Some(format!("agent health {}", name_of(&**container)));
+    page.command = super::command(&["agent", "health", name_of(&**container)]);
     page
 }

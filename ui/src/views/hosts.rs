@@ -1,5 +1,6 @@
 //! Hosts: a map of all, a table, and each by itself.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use model::Host;
@@ -8,6 +9,7 @@ use super::containers::container_row;
 use super::forms::filter;
 use super::{Context, ROWS_MAX, bytes, counts_cell, labels_cell, name_of, nothing, paged};
 use crate::answers::{HostDetails, JudgedImage, Pool};
+use crate::html::shortened;
 use crate::page::{Block, Cell, Column, Map, Page, Row, Table, Tone, column, number};
 use crate::query::{Query, link, part};
 use crate::world::Life;
@@ -15,6 +17,9 @@ use crate::world::Life;
 /// What the map shows.
 const MEASURES: [(&str, &str); 4] =
     [("memory", "Memory"), ("cpu", "CPU"), ("containers", "Containers"), ("state", "State")];
+
+/// Most characters of a name on a map.
+const NAME_MAX: usize = 100;
 
 /// Containers of a host at which its cell is darkest.
 const MANY_CONTAINERS: u32 = 50;
@@ -24,11 +29,20 @@ fn system(host: &Host) -> &str {
     host.labels().and_then(|labels| labels.text("io.rancher.host.os")).map_or("", |os| os)
 }
 
+/// What is neither of the systems that images are for, or not known.
+const OTHER: &str = "other";
+
+/// The map that a host is on.
+fn map_of(host: &Host) -> &'static str {
+    let known = ["windows", "linux"].into_iter().find(|known| system(host).eq_ignore_ascii_case(known));
+    known.unwrap_or(OTHER)
+}
+
 /// The hosts that a query asks for, by name.
 pub(crate) fn selected<'c>(context: &'c Context, query: &Query) -> Vec<&'c Arc<Host>> {
     let (os, state, wanted) = (query.get("os"), query.get("state"), query.get("q").to_lowercase());
     let is_wanted = |host: &&Arc<Host>| {
-        (os.is_empty() || system(host) == os)
+        (os.is_empty() || map_of(host) == os || system(host) == os)
             && (state.is_empty() || shown_state(host) == state)
             && (wanted.is_empty() || finds(context, host, &wanted))
     };
@@ -39,13 +53,14 @@ pub(crate) fn selected<'c>(context: &'c Context, query: &Query) -> Vec<&'c Arc<H
 
 /// Whether a text is in the name or address of a host, or in a label as `key=value`, `key:value`.
 pub(crate) fn finds(context: &Context, host: &Host, wanted: &str) -> bool {
-    let label = wanted.replacen(':', "=", 1);
+    let spelled = [wanted.to_owned(), wanted.replacen(':', "=", 1)];
     let mut labels = host.labels().into_iter().flat_map(model::Map::iter);
     name_of(host).to_lowercase().contains(wanted)
         || host.address().is_some_and(|address| address.to_string().starts_with(wanted))
         || labels.any(|(key, value)| {
             let value = context.hidden.value(key, value.as_str().unwrap_or_default());
-            format!("{key}={value}").to_lowercase().contains(&label)
+            let label = format!("{key}={value}").to_lowercase();
+            spelled.iter().any(|wanted| label.contains(wanted))
         })
 }
 
@@ -125,25 +140,28 @@ pub(crate) fn hosts(context: &Context, query: &Query) -> Page {
     let mut page =
         Page::new("hosts", "Hosts", format!("{} of {} hosts", all.len(), context.world.snapshot.hosts.len()));
     let measure = MEASURES.iter().find(|(name, _)| *name == query.get("show")).map_or("memory", |(name, _)| name);
-    let systems = [("", "all"), ("windows", "windows"), ("linux", "linux")];
+    let systems = [("", "all"), ("windows", "windows"), ("linux", "linux"), (OTHER, OTHER)];
     page.blocks.push(filter("hosts", query, &[("os", "System", &systems), ("show", "Map shows", &MEASURES)]));
-    let mut levels = [("windows", String::new()), ("linux", String::new()), ("", String::new())];
+    let mut groups = ["windows", "linux", OTHER].map(|os| (os, String::new(), DefaultHasher::new()));
     for host in &all {
-        let own = system(host);
-        if let Some((_, levels)) = levels.iter_mut().find(|(os, _)| *os == own) {
+        let own = map_of(host);
+        if let Some((_, levels, uuids)) = groups.iter_mut().find(|(os, ..)| *os == own) {
             levels.push(level(context, host, measure));
+            host.uuid().hash(uuids);
         }
     }
     let mut maps = Vec::new();
-    for (os, levels) in levels.into_iter().filter(|(_, levels)| !levels.is_empty()) {
+    for (os, levels, uuids) in groups.into_iter().filter(|(_, levels, _)| !levels.is_empty()) {
         let names: Vec<_> = ["os", "state", "q"]
             .iter()
-            .map(|key| format!("{key}={}", part(if *key == "os" { os } else { query.get(key) })))
+            .map(|key| format!("{key}={}", part(query.get(key))))
+            .chain([format!("map={os}")])
             .collect();
         maps.push(Map {
-            id: format!("map-{}", if os.is_empty() { "other" } else { os }),
-            label: format!("{} · {}", if os.is_empty() { "no system named" } else { os }, levels.len()),
+            id: format!("map-{os}"),
+            label: format!("{} · {}", if os == OTHER { "other systems, or none named" } else { os }, levels.len()),
             levels,
+            hosts: uuids.finish(),
             names: format!("/ui/v1/hosts?{}", names.join("&")),
         });
     }
@@ -234,14 +252,14 @@ pub(crate) fn host(context: &Context, query: &Query, uuid: &str, details: Option
     }));
     page.blocks.extend(pager);
     page.blocks.extend(details.map(|details| Block::Table(images_table(details.images))));
-    page.command = Some(format!("scheduler hosts  # {}", name_of(&**host)));
+    page.command = Some("scheduler hosts".to_owned());
     page
 }
 
 /// Names and ids of the hosts that a query asks for, for the script of the map.
 pub(crate) fn names(context: &Context, query: &Query) -> serde_json::Value {
     let hosts = selected(context, query);
-    let hosts: Vec<_> = hosts.into_iter().filter(|host| system(host) == query.get("os")).collect();
+    let hosts: Vec<_> = hosts.into_iter().filter(|host| map_of(host) == query.get("map")).collect();
     let texts = |of: &dyn Fn(&Host) -> String| hosts.iter().map(|host| of(host)).collect::<Vec<_>>();
     let used = |name: &'static str| {
         texts(&move |host| {
@@ -249,7 +267,7 @@ pub(crate) fn names(context: &Context, query: &Query) -> serde_json::Value {
         })
     };
     serde_json::json!({
-        "name": texts(&|host| name_of(host).to_string()),
+        "name": texts(&|host| shortened(name_of(host), NAME_MAX)),
         "link": texts(&|host| link(&["hosts", host.uuid()])),
         "state": texts(&|host| shown_state(host).to_owned()),
         "containers": texts(&|host| context.world.on(host.uuid()).all().to_string()),

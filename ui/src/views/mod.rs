@@ -19,7 +19,6 @@ use model::Text;
 
 use crate::answers::Host;
 use crate::hidden::Hidden;
-use crate::html::Html;
 use crate::page::{Block, Cell, Page, Tone};
 use crate::query::Query;
 use crate::world::{Counts, Life, World};
@@ -79,19 +78,10 @@ pub(crate) fn paged(query: &Query, count: usize) -> (std::ops::Range<usize>, Opt
     if pages == 1 {
         return (rows, None);
     }
-    let mut html = Html::default();
-    html.raw("<nav class=\"pager\" aria-label=\"Pages\">");
-    if page > 1 {
-        html.raw("<a rel=\"prev\"").attribute("href", &query.with("page", &(page - 1).to_string()));
-        html.raw(">← Previous</a>");
-    }
-    html.raw("<span>").text(&format!("{}–{} of {count}", rows.start + 1, rows.end)).raw("</span>");
-    if page < pages {
-        html.raw("<a rel=\"next\"").attribute("href", &query.with("page", &(page + 1).to_string()));
-        html.raw(">Next →</a>");
-    }
-    html.raw("</nav>\n");
-    (rows, Some(Block::Markup(html)))
+    let to = |page: usize| query.with("page", &page.to_string());
+    let shown = format!("{}–{} of {count}", rows.start + 1, rows.end);
+    let (before, after) = ((page > 1).then(|| to(page - 1)), (page < pages).then(|| to(page + 1)));
+    (rows, Some(Block::Pager { before, rows: shown, after }))
 }
 
 /// The labels of an entity as people may see them.
@@ -129,9 +119,24 @@ pub(crate) fn name_of<E: model::Entity>(entity: &E) -> &Text {
     entity.name().filter(|name| !name.is_empty()).unwrap_or_else(|| entity.id())
 }
 
+/// Longest word of a command line.
+const WORD_MAX: usize = 200;
+
+/// A command line of these words, which people copy into any shell; `None` if a word means something to one, as the name of a
+/// container may.
+pub(crate) fn command(words: &[&str]) -> Option<String> {
+    let is_plain = |word: &&str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/' | b':');
+        (1..=WORD_MAX).contains(&word.len()) && word.bytes().all(is_plain)
+    };
+    // What begins like an option is one of ours.
+    let is_given = |word: &&str| word.starts_with("--") || !word.starts_with('-');
+    words.iter().all(|word| is_plain(word) && is_given(word)).then(|| words.join(" "))
+}
+
 /// A page that says that there is no such thing.
 pub(crate) fn nothing(section: &'static str, what: &str) -> Page {
-    let mut page = Page::new(section, "Not found", "");
+    let mut page = Page { is_missing: true, ..Page::new(section, "Not found", "") };
     page.blocks.push(Block::Note(Tone::Bad, what.to_owned()));
     page
 }

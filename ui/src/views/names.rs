@@ -87,7 +87,8 @@ pub(crate) fn names(
         None => {}
         Some(Err(error)) => page.blocks.push(Block::Note(Tone::Bad, error)),
         Some(Ok(answer)) => {
-            page.command = Some(format!("dns query {} --client {}", query.get("name"), answer.client));
+            let kind = if query.get("type").is_empty() { "A" } else { query.get("type") };
+            page.command = super::command(&["dns", "query", query.get("name"), kind, "--client", &answer.client]);
             show(&mut page, &answer);
             if !others.is_empty() {
                 page.blocks.push(Block::Table(compared(others)));

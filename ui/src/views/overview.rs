@@ -95,13 +95,8 @@ fn problems(context: &Context, process: &Process) -> (Vec<Row>, usize) {
     let below: Vec<_> = world
         .snapshot
         .services
-        .iter()
-        .filter_map(|(id, service)| {
-            let wanted = u32::try_from(service.fields().int("scale")?).ok()?;
-            let counts = world.of_service(id);
-            let runs = counts.all() - counts.of(Life::Stopped);
-            (runs < wanted).then(|| (service, format!("{runs} of {wanted} run")))
-        })
+        .values()
+        .filter_map(|service| Some((service, super::services::below_scale(world, service)?)))
         .collect();
     let count = below.len();
     for (service, why) in below.into_iter().take(PROBLEMS_MAX) {

@@ -1,10 +1,13 @@
 //! Placements: what was promised and what became of it; where something would go; what if.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::Context;
 use super::forms::{begin, end, field};
 use crate::answers::{Explanation, PlacedContainer, Placements, Rebalance, WhatIf};
+use crate::hidden::Hidden;
 use crate::html::Html;
 use crate::page::{Block, Cell, Page, Row, Table, Tone, column, number};
 use crate::query::{Query, link};
@@ -16,6 +19,7 @@ const MOVES_MAX: u64 = 100;
 const MOVES: u64 = 10;
 
 /// What was asked of the scheduler, and its answer.
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// Where something would go.
     Explained(Result<Explanation, String>),
@@ -25,19 +29,33 @@ pub(crate) enum Answer {
     Rebalance(Result<Rebalance, String>),
 }
 
-/// The question of a form: its path and body.
-pub(crate) fn question(query: &Query) -> Option<(&'static str, Value)> {
+/// The question of a form: its path and body; `None` if nothing is asked.
+///
+/// # Errors
+///
+/// Fails if a field cannot be what it says, or is about a label whose value is hidden.
+pub(crate) fn question(query: &Query, hidden: &Hidden) -> Result<Option<(&'static str, Value)>, String> {
     let list = |name: &str| {
         query.get(name).split([',', ' ']).filter(|word| !word.is_empty()).map(ToOwned::to_owned).collect::<Vec<_>>()
     };
-    match query.path.get(1).map(String::as_str)? {
-        "explain" if !query.get("image").is_empty() => {
+    // The number in a field; `None` if that is empty.
+    let number = |name: &str| match query.get(name) {
+        "" => Ok(None),
+        text => text.parse::<u64>().map(Some).map_err(|_| format!("{name}: {text:?}, expected a whole number")),
+    };
+    let has_any = |names: &[&str]| names.iter().any(|name| !query.get(name).is_empty());
+    let form = query.path.get(1).map_or("", String::as_str);
+    match form {
+        "explain" if has_any(&["image", "memory", "cpu", "ports", "constraints"]) => {
+            if query.get("image").is_empty() {
+                return Err("image: which one is to be placed?".to_owned());
+            }
             let mut body = json!({ "image": query.get("image") });
             let mut resources = serde_json::Map::new();
             if !query.get("memory").is_empty() {
                 resources.insert("memory".into(), query.get("memory").into());
             }
-            if let Ok(cpu) = query.get("cpu").parse::<u64>() {
+            if let Some(cpu) = number("cpu")? {
                 resources.insert("milli_cpu".into(), cpu.into());
             }
             if !resources.is_empty() {
@@ -48,27 +66,38 @@ pub(crate) fn question(query: &Query) -> Option<(&'static str, Value)> {
             }
             let constraints: Vec<_> =
                 query.get("constraints").split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
+            if constraints.iter().any(|text| hidden.sentence(text) != *text) {
+                return Err(
+                    "constraints: the page does not show the values of this label, so it does not compare them either"
+                        .to_owned(),
+                );
+            }
             if !constraints.is_empty() {
                 body["constraints"] = constraints.into();
             }
-            Some(("/v1/explain", body))
+            Ok(Some(("/v1/explain", body)))
         }
-        "what-if" if !query.get("lose").is_empty() || !query.get("service").is_empty() => {
+        "what-if" if has_any(&["lose", "service", "count"]) => {
             let mut body = json!({});
             if !list("lose").is_empty() {
                 body["lose"] = list("lose").into();
             }
+            let count = number("count")?;
             if !query.get("service").is_empty() {
-                let count = query.get("count").parse::<u64>().unwrap_or(1);
-                body["replicas"] = json!([{ "service": query.get("service"), "count": count }]);
+                body["replicas"] = json!([{ "service": query.get("service"), "count": count.unwrap_or(1) }]);
+            } else if count.is_some() {
+                return Err("service: more of which one?".to_owned());
             }
-            Some(("/v1/what-if", body))
+            Ok(Some(("/v1/what-if", body)))
         }
         "rebalance" => {
-            let moves = query.get("moves").parse::<u64>().unwrap_or(MOVES).clamp(1, MOVES_MAX);
-            Some(("/v1/rebalance", json!({ "max_moves": moves })))
+            let moves = number("moves")?.unwrap_or(MOVES);
+            if !(1..=MOVES_MAX).contains(&moves) {
+                return Err(format!("moves: {moves}, expected 1 to {MOVES_MAX}"));
+            }
+            Ok(Some(("/v1/rebalance", json!({ "max_moves": moves }))))
         }
-        _ => None,
+        _ => Ok(None),
     }
 }
 
@@ -77,7 +106,7 @@ pub(crate) fn placements(
     context: &Context,
     query: &Query,
     known: Result<Placements, String>,
-    answer: Option<Answer>,
+    answer: Option<Result<Arc<Answer>, String>>,
 ) -> Page {
     let mut page = Page::new(
         "placements",
@@ -87,19 +116,22 @@ pub(crate) fn placements(
     page.blocks.push(Block::Markup(forms(query)));
     match answer {
         None => {}
-        Some(Answer::Explained(Ok(answer))) => explained(context, &mut page, &answer),
-        Some(Answer::WhatIf(Ok(answer))) => what_if(&mut page, &answer),
-        Some(Answer::Rebalance(Ok(answer))) => rebalance(&mut page, &answer),
-        Some(Answer::Explained(Err(error)) | Answer::WhatIf(Err(error)) | Answer::Rebalance(Err(error))) => {
-            page.blocks.push(Block::Note(Tone::Bad, error));
-        }
+        Some(Err(error)) => page.blocks.push(Block::Note(Tone::Bad, error)),
+        Some(Ok(answer)) => match &*answer {
+            Answer::Explained(Ok(answer)) => explained(context, &mut page, answer),
+            Answer::WhatIf(Ok(answer)) => what_if(context, &mut page, answer),
+            Answer::Rebalance(Ok(answer)) => rebalance(&mut page, answer),
+            Answer::Explained(Err(error)) | Answer::WhatIf(Err(error)) | Answer::Rebalance(Err(error)) => {
+                page.blocks.push(Block::Note(Tone::Bad, context.hidden.sentence(error).into_owned()));
+            }
+        },
     }
     match known {
         Ok(known) => {
             if let Some(warning) = &known.warning {
                 page.blocks.push(Block::Note(Tone::Waiting, warning.clone()));
             }
-            page.blocks.push(Block::Table(table(&known)));
+            page.blocks.push(Block::Table(table(context, &known)));
         }
         Err(error) => page.blocks.push(Block::Note(Tone::Bad, error)),
     }
@@ -131,7 +163,7 @@ fn forms(query: &Query) -> Html {
     html
 }
 
-fn table(known: &Placements) -> Table {
+fn table(context: &Context, known: &Placements) -> Table {
     let rows = known.placements.iter().take(super::ROWS_MAX).map(|placement| {
         let hosts: Vec<_> = placement.placements.iter().map(|unit| &*unit.host.name).collect();
         let containers = placement.placements.iter().flat_map(|unit| &unit.containers);
@@ -157,7 +189,7 @@ fn table(known: &Placements) -> Table {
                 Cell::new(image),
                 Cell::new(hosts.join("  ")),
                 Cell::quiet(states.join("  ")),
-                Cell::new(why.join("; ")),
+                Cell::new(context.hidden.sentence(&why.join("; "))),
             ],
         }
     });
@@ -197,9 +229,10 @@ fn explained(context: &Context, page: &mut Page, answer: &Explanation) {
     let rows = answer.reasons.iter().map(|reason| {
         let example = answer.hosts.iter().flat_map(|host| &host.reasons).find(|text| text.starts_with(&*reason.text));
         Row {
-            key: reason.text.clone(),
+            key: context.hidden.sentence(&reason.text).into_owned(),
             cells: vec![
-                Cell::new(&reason.text).note(example.map_or("", |example| example)),
+                Cell::new(context.hidden.sentence(&reason.text))
+                    .note(context.hidden.sentence(example.map_or("", |text| text))),
                 Cell::new(reason.count.to_string()),
                 Cell::quiet(reason.hosts.join("  ")),
             ],
@@ -214,14 +247,16 @@ fn explained(context: &Context, page: &mut Page, answer: &Explanation) {
         empty: "Every host fits.",
     }));
     for change in &answer.changes {
+        let change = context.hidden.sentence(change);
         page.blocks.push(Block::Note(Tone::Quiet, format!("It would fit with {change}.")));
     }
 }
 
-fn what_if(page: &mut Page, answer: &WhatIf) {
+fn what_if(context: &Context, page: &mut Page, answer: &WhatIf) {
     let tone = if answer.fits { Tone::Good } else { Tone::Bad };
     let verdict = if answer.fits { "Everything still has a place" } else { "Not everything has a place" };
     page.blocks.push(Block::Note(tone, format!("{verdict}, on {} hosts.", answer.hosts)));
+    let error = |text: &str| Cell::new(context.hidden.sentence(text)).tone(Tone::Bad);
     let from_to = |key: usize, what: &str, containers: &[String], from: &str, to: Cell| Row {
         key: format!("{what} {key}"),
         cells: vec![Cell::new(containers.join("  ")), Cell::new(what), Cell::new(from), to],
@@ -229,17 +264,21 @@ fn what_if(page: &mut Page, answer: &WhatIf) {
     let moved = answer.moved.iter().enumerate().map(|(at, one)| {
         from_to(at, "moves", &one.containers, &one.from.name, Cell::new(&one.to.name).tone(Tone::Good))
     });
-    let stranded = answer.stranded.iter().enumerate().map(|(at, one)| {
-        from_to(at, "has no place", &one.containers, &one.from.name, Cell::new(&one.error).tone(Tone::Bad))
-    });
+    let stranded = answer
+        .stranded
+        .iter()
+        .enumerate()
+        .map(|(at, one)| from_to(at, "has no place", &one.containers, &one.from.name, error(&one.error)));
     let placed = answer
         .placed
         .iter()
         .enumerate()
         .map(|(at, one)| from_to(at, "new", &one.containers, "", Cell::new(&one.host.name).tone(Tone::Good)));
-    let unplaced = answer.unplaced.iter().enumerate().map(|(at, one)| {
-        from_to(at, "not placed", &[format!("{} more", one.count)], "", Cell::new(&one.error).tone(Tone::Bad))
-    });
+    let unplaced = answer
+        .unplaced
+        .iter()
+        .enumerate()
+        .map(|(at, one)| from_to(at, "not placed", &[format!("{} more", one.count)], "", error(&one.error)));
     let rows = stranded.chain(unplaced).chain(moved).chain(placed).take(super::ROWS_MAX).collect();
     let columns = ["Containers", "What", "From", "To"].map(column).to_vec();
     page.blocks.push(Block::Table(Table {

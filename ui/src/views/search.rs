@@ -40,7 +40,7 @@ pub(crate) fn search(context: &Context, wanted: &str) -> Page {
         rows,
         empty: "None.",
     }));
-    let label = text.replacen(':', "=", 1);
+    let spelled = [text.clone(), text.replacen(':', "=", 1)];
     let containers = snapshot.containers.values().filter(|container| {
         let mut labels = container.labels().into_iter().flat_map(model::Map::iter);
         name_of(&***container).to_lowercase().contains(&text)
@@ -48,7 +48,8 @@ pub(crate) fn search(context: &Context, wanted: &str) -> Page {
             || text.contains(['=', ':'])
                 && labels.any(|(key, value)| {
                     let value = context.hidden.value(key, value.as_str().unwrap_or_default());
-                    format!("{key}={value}").to_lowercase().contains(&label)
+                    let label = format!("{key}={value}").to_lowercase();
+                    spelled.iter().any(|wanted| label.contains(wanted))
                 })
     });
     let rows = containers.take(HITS_MAX).map(|container| container_row(context, container, None)).collect();

@@ -11,7 +11,7 @@ use super::{Context, counts_cell, labels_cell, name_of, nothing, paged};
 use crate::answers::Health;
 use crate::page::{Block, Cell, Page, Row, Table, column, number};
 use crate::query::{Query, link};
-use crate::world::Life;
+use crate::world::{Life, World};
 
 /// What `state=` may ask for.
 const STATES: [(&str, &str); 3] = [("", "all"), ("bad", "with problems"), ("good", "well")];
@@ -36,13 +36,22 @@ fn is_elsewhere(service: &Service) -> bool {
     matches!(kind(service), "alias" | "external")
 }
 
+/// Why fewer containers of a service run than are wanted; `None` if there are enough.
+pub(super) fn below_scale(world: &World, service: &Service) -> Option<String> {
+    let wanted = service.fields().int("scale").filter(|_| !is_elsewhere(service))?;
+    let wanted = u32::try_from(wanted).ok()?;
+    let counts = world.of_service(service.id());
+    let runs = counts.all() - counts.of(Life::Stopped);
+    (runs < wanted).then(|| format!("{runs} of {wanted} run"))
+}
+
 /// All services.
 pub(crate) fn services(context: &Context, query: &Query) -> Page {
     let (wanted, state) = (query.get("q").to_lowercase(), query.get("state"));
     let world = &context.world;
     let is_wanted = |service: &&Arc<Service>| {
         let counts = world.of_service(service.id());
-        let is_bad = counts.of(Life::Running) < counts.all();
+        let is_bad = counts.of(Life::Running) < counts.all() || below_scale(world, service).is_some();
         (state.is_empty() || (state == "bad") == is_bad)
             && (wanted.is_empty()
                 || format!("{}/{}", stack(service), name_of(&***service)).to_lowercase().contains(&wanted))
@@ -146,7 +155,7 @@ pub(crate) fn service(context: &Context, query: &Query, id: &str, health: &[Heal
     }));
     page.blocks.extend(pager);
     page.blocks.push(Block::Table(links(context, service, &own)));
-    page.command = Some(format!("agent health {own}"));
+    page.command = super::command(&["agent", "health", &own]);
     page
 }
 

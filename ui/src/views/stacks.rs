@@ -113,7 +113,7 @@ pub(crate) fn stack(context: &Context, known: Result<Stack, String>) -> Page {
     let columns = ["Unit", "Service", "Host", "State", "Revision", "Why"].map(column).to_vec();
     let caption = format!("Units · {}", units.count());
     page.blocks.push(Block::Table(Table { id: "units", caption, columns, rows, empty: "No unit." }));
-    page.command = Some(format!("scheduler stacks {}", stack.name));
+    page.command = super::command(&["scheduler", "stacks", &stack.name]);
     page
 }
 

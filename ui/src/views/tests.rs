@@ -4,6 +4,7 @@ use model::{Map, Snapshot, Value, objects};
 
 use super::*;
 use crate::answers::{HostDetails, Stack, Stacks};
+use crate::html::Html;
 use crate::world::generated::{object, snapshot};
 
 fn context(snapshot: Snapshot) -> Context {
@@ -32,6 +33,66 @@ fn details(count: usize, name: &str) -> HostDetails {
     let port = serde_json::json!({ "public": 8081, "protocol": name });
     let images = (0..count).map(image).collect::<Vec<_>>();
     serde_json::from_value(serde_json::json!({ "ports": [port], "images": images })).unwrap()
+}
+
+#[test]
+fn a_command_line_has_no_word_that_a_shell_reads_as_more() {
+    assert_eq!(command(&["agent", "health", "shop/web-1"]).as_deref(), Some("agent health shop/web-1"));
+    assert_eq!(
+        command(&["dns", "query", "web", "A", "--client", "fd00::1"]).as_deref(),
+        Some("dns query web A --client fd00::1")
+    );
+    for name in
+        ["", "$(id)", "a b", "a;b", "`id`", "-v", "a|b", "a&b", "a'b", "a\nb", "a\\b", "%PATH%", "ü", &"a".repeat(201)]
+    {
+        assert_eq!(command(&["agent", "health", name]), None, "{name:?}");
+    }
+}
+
+#[test]
+fn a_form_is_asked_as_it_is_written_or_not_at_all() {
+    let hidden = Hidden::new(&["*password*".into()]);
+    let asked = |path: &str, fields: &str| placements::question(&Query::parse(path, fields), &hidden);
+    for (path, fields, wrong) in [
+        ("placements/explain", "image=a&cpu=-5", "cpu"),
+        ("placements/explain", "image=a&cpu=abc", "cpu"),
+        ("placements/explain", "memory=1GiB", "image"),
+        ("placements/explain", "image=a&constraints=db_password%3Dhunter2", "constraints"),
+        ("placements/what-if", "count=3", "service"),
+        ("placements/what-if", "service=a%2Fb&count=abc", "count"),
+        ("placements/rebalance", "moves=-1", "moves"),
+        ("placements/rebalance", "moves=0", "moves"),
+        ("placements/rebalance", "moves=101", "moves"),
+    ] {
+        let why = asked(path, fields).unwrap_err();
+        assert!(why.starts_with(&format!("{wrong}: ")), "{fields}: {why}");
+    }
+    assert_eq!(asked("placements", "").unwrap(), None);
+    assert_eq!(asked("placements/explain", "image=").unwrap(), None);
+    let hosts: Vec<_> = (0..300).map(|host| format!("host-{host:04}")).collect();
+    let (_, body) = asked("placements/what-if", &format!("lose={}", hosts.join(","))).unwrap().unwrap();
+    assert_eq!(body["lose"].as_array().unwrap().len(), 300);
+}
+
+#[test]
+fn hosts_of_any_system_are_on_a_map() {
+    let host = |name: &str, os: Option<&str>| {
+        let label = os.map(|os| ("io.rancher.host.os".into(), Value::text(os)));
+        let labels = Value::Map(Map::new(label.into_iter().collect()));
+        object("host", &[("uuid", Value::text(name)), ("name", Value::text(name)), ("labels", labels)])
+    };
+    let hosts =
+        [("a", Some("windows")), ("b", Some("Windows")), ("c", Some("freebsd")), ("d", None), ("e", Some("linux"))];
+    let context = context(objects::read(hosts.map(|(name, os)| host(name, os))).0);
+    let page = hosts::hosts(&context, &Query::default());
+    let maps =
+        page.blocks.iter().find_map(|block| if let Block::Maps(maps) = block { Some(maps) } else { None }).unwrap();
+    let shown: Vec<_> = maps.iter().map(|map| (&*map.id, map.levels.len())).collect();
+    assert_eq!(shown, [("map-windows", 2), ("map-linux", 1), ("map-other", 2)]);
+    for map in maps {
+        let query = Query::parse("hosts", map.names.split_once('?').unwrap().1);
+        assert_eq!(hosts::names(&context, &query)["name"].as_array().unwrap().len(), map.levels.len(), "{}", map.id);
+    }
 }
 
 fn written(page: &Page) -> String {
