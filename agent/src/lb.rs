@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use balancer::{Configuration, Options, Slots, condition};
 use clap::{Subcommand, ValueEnum};
-use model::lb::{Backend, LbPlan, Port, Route, Viewpoint, find, traefik};
+use model::lb::{Backend, LbConfig, LbPlan, Port, Route, Viewpoint, find, traefik};
 use model::printable::{printable, printable_lines};
 use model::{Defect, Entity as _, Service, Snapshot};
 use process::table::table;
@@ -163,11 +163,11 @@ impl Which {
     fn balancer<'s>(&self, snapshot: &'s Snapshot) -> Result<&'s Arc<Service>, Failure> {
         if let Some(path) = &self.service {
             let found = find(snapshot, path).filter(|service| is_balancer(service));
-            return found.ok_or_else(|| format!("{path} is no service with an lb_config").into());
+            return usable(found.ok_or_else(|| format!("{path} is no service with an lb_config"))?);
         }
         let all: Vec<_> = snapshot.services.values().filter(|service| is_balancer(service)).collect();
         match all[..] {
-            [one] => Ok(one),
+            [one] => usable(one),
             [] => Err("no service has an lb_config".into()),
             _ => {
                 let names: Vec<_> = all.iter().map(|service| path(service)).collect();
@@ -187,7 +187,8 @@ impl CheckRules {
         for service in reading.snapshot.services.values().filter(|service| is_balancer(service)) {
             let plan = LbPlan::of(&reading.snapshot, service, &Viewpoint::default());
             let traefik = traefik::defects(&plan, &at(service));
-            wrong += plan.defects.len();
+            let haproxy = balancer::config_defects(&plan, &at(service));
+            wrong += plan.defects.len() + haproxy.len();
             let rules: usize = plan.ports.iter().map(|port| port.routes.len()).sum();
             let members: usize = plan.backends.iter().map(|backend| backend.members.len()).sum();
             writeln!(
@@ -195,9 +196,9 @@ impl CheckRules {
                 "{}: {} ports, {rules} rules, {members} members, {} defects",
                 path(service),
                 plan.ports.len(),
-                plan.defects.len()
+                plan.defects.len() + haproxy.len()
             )?;
-            for defect in &plan.defects {
+            for defect in plan.defects.iter().chain(&haproxy) {
                 writeln!(text, "  {}", printable(&defect.to_string(), 400))?;
             }
             for defect in traefik {
@@ -343,7 +344,15 @@ impl TraefikStatic {
 }
 
 fn is_balancer(service: &Service) -> bool {
-    service.fields().get("lb_config").is_some_and(|config| config.as_map().is_some())
+    service.fields().get("lb_config").is_some_and(|config| !config.is_null())
+}
+
+/// The balancer, if what it has can be meant as its rules.
+fn usable(service: &Arc<Service>) -> Result<&Arc<Service>, Failure> {
+    match service.fields().get("lb_config") {
+        Some(config) if LbConfig::says_rules(config) => Ok(service),
+        _ => Err(format!("{}/lb_config is no map with a list of port_rules", at(service)).into()),
+    }
 }
 
 fn path(service: &Service) -> String {

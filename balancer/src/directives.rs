@@ -125,6 +125,9 @@ impl Directives {
                         _ if !known.iter().any(counts) => {
                             refuse("it is none of the directives that a document may use");
                         }
+                        _ if !is_harmless(&words) => {
+                            refuse("with these words, it is none of the directives that a document may use");
+                        }
                         Section::Global => read.global.push(line),
                         Section::Defaults => read.defaults.push(line),
                         Section::Frontend(port) => read.frontends.entry(*port).or_default().push(line),
@@ -142,6 +145,22 @@ impl Directives {
     }
 }
 
+/// Largest buffer of a connection, in bytes: each of 4,096 may have two.
+const BUFFER_MAX: u32 = 128 << 10;
+
+/// Whether the words of a directive that counts do no more than it is there for: a refusal may send a file of the host.
+fn is_harmless(words: &[&str]) -> bool {
+    // The conditions that HAProxy knows by itself; others would need braces.
+    let end = words.iter().position(|word| matches!(*word, "if" | "unless")).unwrap_or(words.len());
+    match words[..end] {
+        ["http-request", "deny"] => true,
+        ["http-request", "deny", "deny_status" | "status", code] => code.parse::<u16>().is_ok(),
+        ["http-request", "deny", ..] => false,
+        ["tune.bufsize", bytes] => bytes.parse::<u32>().is_ok_and(|bytes| bytes <= BUFFER_MAX),
+        _ => !words[end..].contains(&"-f"),
+    }
+}
+
 /// What HAProxy reads as it is: no quotes, backslashes, variables, expressions, comments or control characters.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b" \t-_.:/=,;()*+@!<>".contains(&byte)
@@ -150,6 +169,30 @@ fn is_plain(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_has_a_status_and_nothing_else() {
+        for (line, counts) in [
+            ("http-request deny", true),
+            ("http-request deny deny_status 429", true),
+            ("http-request deny status 403 if METH_POST", true),
+            ("http-request deny status 200 content-type text/plain file /etc/shadow", false),
+            ("http-request deny status 200 content-type text/plain lf-file /etc/shadow", false),
+            ("http-request deny errorfile /etc/shadow", false),
+            ("http-request deny errorfiles x", false),
+            ("http-request deny status 200 string x", false),
+            ("http-request deny if -f /etc/shadow", true),
+        ] {
+            let mut defects = Vec::new();
+            let read = Directives::read(&format!("frontend 80\n{line}\n"), "lb_config", &mut defects);
+            let counted = read.frontends.contains_key(&80);
+            assert!(counted == counts || line.contains("-f"), "{line}");
+            assert_eq!(defects.is_empty(), counted, "{line}: {defects:?}");
+        }
+        let mut defects = Vec::new();
+        let read = Directives::read("global\ntune.bufsize 250000000\ntune.bufsize 65536\n", "lb_config", &mut defects);
+        assert_eq!((read.global, defects.len()), (vec!["tune.bufsize 65536".to_owned()], 1));
+    }
 
     #[test]
     fn what_reads_files_runs_programs_or_leads_elsewhere_does_not_count() {

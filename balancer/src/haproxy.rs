@@ -50,12 +50,32 @@ pub struct Configuration {
     pub defects: Vec<Defect>,
 }
 
+/// The lines of a plan's `config` that count, and what is wrong with the others.
+fn raw(plan: &LbPlan, at: &str, defects: &mut Vec<Defect>) -> Directives {
+    let at = format!("{at}/lb_config");
+    let raw = Directives::read(plan.config.as_deref().unwrap_or_default(), &at, defects);
+    let mut nowhere = |problem: String| defects.push(Defect::ignored(format!("{at}/config"), problem));
+    for port in raw.frontends.keys().filter(|port| plan.ports.iter().all(|own| own.number != **port)) {
+        nowhere(format!("frontend {port}: no rule has this source_port"));
+    }
+    for name in raw.backends.keys().filter(|name| plan.backends.iter().all(|own| *own.name != ***name)) {
+        nowhere(format!("backend {name}: no rule has this backend_name"));
+    }
+    raw
+}
+
+/// What of a plan's `config` does not count; `at` is the path of the balancer's service.
+pub fn config_defects(plan: &LbPlan, at: &str) -> Vec<Defect> {
+    let mut defects = Vec::new();
+    raw(plan, at, &mut defects);
+    defects
+}
+
 impl Configuration {
     /// The configuration of a plan whose members have these slots; `at` is the path of the balancer's service.
     pub fn of(plan: &LbPlan, at: &str, options: &Options, slots: &Slots) -> Self {
         let mut made = Self { text: String::new(), defects: Vec::new() };
-        let raw = plan.config.as_deref().unwrap_or_default();
-        let raw = Directives::read(raw, &format!("{at}/lb_config"), &mut made.defects);
+        let raw = raw(plan, at, &mut made.defects);
         // Writing to a string cannot fail.
         let _ = made.write(plan, at, options, slots, &raw);
         made
@@ -63,7 +83,11 @@ impl Configuration {
 
     fn write(&mut self, plan: &LbPlan, at: &str, options: &Options, slots: &Slots, raw: &Directives) -> fmt::Result {
         let certificates = certificates(plan, options);
-        self.text.push_str("# Written by berth: what is changed here is lost\nglobal\n    maxconn 4096\n");
+        self.text.push_str("# Written by berth: what is changed here is lost\nglobal\n");
+        // Of two the first counts.
+        if !raw.global.iter().any(|line| line.starts_with("maxconn")) {
+            self.text.push_str("    maxconn 4096\n");
+        }
         writeln!(self.text, "    hard-stop-after {OLD_WORKER_MAX}")?;
         if let Some(socket) = &options.socket {
             writeln!(
@@ -195,11 +219,7 @@ impl Configuration {
             write!(self.text, " domain {domain}")?;
         }
         // Values come of address and port, so that all balancers agree.
-        if policy.mode == StickyMode::Rewrite {
-            self.text.push('\n');
-        } else {
-            self.text.push_str(" dynamic\n    dynamic-cookie-key berth\n");
-        }
+        self.text.push_str(" dynamic\n    dynamic-cookie-key berth\n");
         Ok(())
     }
 

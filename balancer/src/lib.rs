@@ -10,7 +10,7 @@ mod seen;
 mod slots;
 mod socket;
 
-pub use haproxy::{Configuration, Options, condition, is_of_one_shape};
+pub use haproxy::{Configuration, Options, condition, config_defects, is_of_one_shape};
 pub use metrics::{How, Metrics};
 pub use parts::{Bisection, Part};
 pub use seen::{SeenServer, ServerName, servers, sessions};

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::lb::{LbPlan, Viewpoint, find, traefik};
+use model::lb::{LbConfig, LbPlan, Viewpoint, find, traefik};
 use model::{Entity as _, Fingerprint};
 
 use crate::query;
@@ -46,7 +46,7 @@ impl Balancer {
             Some(path) => find(snapshot, path)?,
             None => tree.service_of(&self.client)?,
         };
-        service.fields().get("lb_config")?.as_map()?;
+        service.fields().get("lb_config").filter(|config| LbConfig::says_rules(config))?;
         let host = match &self.host {
             Some(name) => {
                 let is_it = |own: &model::Text| own.eq_ignore_ascii_case(name);

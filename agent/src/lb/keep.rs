@@ -58,6 +58,9 @@ const WRITE_DELAY: Duration = Duration::from_secs(1);
 /// Most backends that HAProxy is asked about one by one; beyond that one answer about all is shorter.
 const ASKED_MAX: usize = 32;
 
+/// The file that is there while the configuration may be one that HAProxy has not loaded yet.
+const DUE: &str = "reload-due";
+
 /// How a configuration of ours begins.
 const HEADER: &str = "# Written by berth";
 
@@ -93,6 +96,8 @@ pub(crate) struct Keeper {
     applied: Option<Applied>,
     /// Whether HAProxy follows the plan that was applied last.
     follows: bool,
+    /// Certificates that HAProxy does not serve yet.
+    unserved: BTreeMap<PathBuf, String>,
     /// What HAProxy would not take, why, and when it was tried.
     refused: Option<(String, String, Instant)>,
     /// The parts of the plan that HAProxy would not take, why, and when that was found.
@@ -132,7 +137,10 @@ impl Keeper {
         let configuration = folder.join("haproxy.cfg");
         let applied = match std::fs::read_to_string(&configuration) {
             Ok(text) if text.starts_with(HEADER) => {
-                Some(Applied { skeleton: skeleton(&text), slots: Slots::of_text(&text), text, ..Applied::default() })
+                let is_due = folder.join(DUE).exists();
+                // Then nothing is like it, and it is loaded.
+                let skeleton = if is_due { String::new() } else { skeleton(&text) };
+                Some(Applied { skeleton, slots: Slots::of_text(&text), text, ..Applied::default() })
             }
             Ok(_) => {
                 return Err(
@@ -158,6 +166,7 @@ impl Keeper {
             metrics,
             applied,
             follows: false,
+            unserved: BTreeMap::new(),
             refused: None,
             refused_parts: Vec::new(),
             blocked: BTreeMap::new(),
@@ -267,11 +276,12 @@ impl Keeper {
     /// Brings HAProxy to a plan; gives the time after which to look again, if it is sooner than usual.
     async fn follow(&mut self, mut plan: LbPlan, at: &str) -> Result<Option<Duration>, Failure> {
         self.readiness.ready(RULES);
-        let found = self.usable(&mut plan, at);
+        let mut found = self.usable(&mut plan, at);
+        self.unserved.extend(std::mem::take(&mut found.renewed));
         self.log_new(&found.problems);
         let draining = self.applied.as_ref().is_some_and(|applied| applied.slots.draining() > 0);
         let known = self.applied.as_ref().and_then(|applied| applied.plan.as_ref());
-        if self.follows && known == Some(&plan) && found.renewed.is_empty() && !draining {
+        if self.follows && known == Some(&plan) && self.unserved.is_empty() && !draining {
             return Ok(None);
         }
         let idle = if draining { self.idle().await? } else { BTreeSet::new() };
@@ -292,7 +302,7 @@ impl Keeper {
         self.report(&plan, &defects, &found);
         if is_same {
             self.members(plan, defects, slots, &before).await?;
-            self.renew(&found).await?;
+            self.renew().await?;
         } else if let Some(made) = made
             && let Some(wait) = self.structure(plan, at, made, slots).await?
         {
@@ -374,6 +384,22 @@ impl Keeper {
         written.map(drop).map_err(|error| format!("{}: {error}", self.configuration.display()).into())
     }
 
+    /// Remembers on disk whether the file may be another than the one that HAProxy has: this process may end in between.
+    async fn mark_due(&self, is_due: bool) -> Result<(), Failure> {
+        let path = self.configuration.with_file_name(DUE);
+        let marked = move || {
+            if is_due {
+                return platform::file::replace_private(&path, b"").map(drop);
+            }
+            std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            })
+        };
+        let marked = tokio::task::spawn_blocking(marked).await?;
+        marked.map_err(|error| format!("{}: {error}", self.configuration.with_file_name(DUE).display()).into())
+    }
+
     /// More than members differ: HAProxy checks the new configuration, and only then it is used. Gives a time to wait for, if
     /// there was a reload just now.
     async fn structure(
@@ -400,12 +426,15 @@ impl Keeper {
             }
             return Err(self.refuse(wanted, format!("HAProxy refuses {failure}; the configuration before goes on")));
         }
+        // One that does not answer would not hear of it, and would be taken for one that has it.
+        let serves = self.proxy.serves().await?;
         let applied = Applied { plan: Some(plan), skeleton: wanted.clone(), slots, text, defects, unwritten: None };
         let line = self.applied.as_ref().and_then(|before| differing(&before.skeleton, &applied.skeleton));
         let line = printable(line.unwrap_or_default(), 120);
         let before = self.applied.replace(applied);
+        self.mark_due(true).await?;
         self.write().await?;
-        let loaded = if self.proxy.pid().await.is_some() {
+        let loaded = if serves {
             self.reloaded = Some(Instant::now());
             self.proxy.reload().await
         } else {
@@ -416,13 +445,16 @@ impl Keeper {
             if before.is_some() {
                 self.applied = before;
                 self.write().await?;
+                self.mark_due(false).await?;
             }
             if self.is_blocked(&failure) {
                 return Ok(Some(RELOAD_INTERVAL));
             }
             return Err(self.refuse(wanted, format!("{failure}; the configuration before goes on")));
         }
+        self.mark_due(false).await?;
         self.refused = None;
+        self.unserved.clear();
         self.compare(None).await?;
         let took = self.begun.elapsed();
         self.metrics.applied(How::Reload, took);
@@ -475,13 +507,16 @@ impl Keeper {
     }
 
     /// Certificates that were renewed are used from now on; the running HAProxy takes them without a reload.
-    async fn renew(&mut self, found: &Found) -> Result<(), Failure> {
-        for (path, text) in &found.renewed {
-            let path = path.display();
+    async fn renew(&mut self) -> Result<(), Failure> {
+        // Each until it is taken: HAProxy may not answer just now.
+        while let Some((copy, text)) = self.unserved.first_key_value() {
+            let (copy, text) = (copy.clone(), text.clone());
+            let path = copy.display();
             let said = self.ask(&format!("set ssl cert {path} <<\n{text}")).await?;
             let done = self.ask(&format!("commit ssl cert {path}")).await?;
             if done.contains("Success") {
                 info!(certificate = %path, "HAProxy serves a renewed certificate");
+                self.unserved.remove(&copy);
                 continue;
             }
             let said = printable(&said, 200);
@@ -490,6 +525,7 @@ impl Keeper {
             let _ = self.ask(&format!("abort ssl cert {path}")).await;
             self.save().await?;
             self.proxy.reload().await?;
+            self.unserved.clear();
         }
         Ok(())
     }

@@ -239,6 +239,23 @@ impl Proxy {
         }
     }
 
+    /// Whether there is one that serves, even if it does not answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not answer.
+    pub(crate) async fn serves(&self) -> Result<bool, Failure> {
+        let silent = |why: &str| format!("HAProxy does not answer at {}: {why}", self.worker.path().display());
+        match self.worker.ask("show info").await {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                let is_there = self.child.is_some() || self.family.as_ref().is_some_and(Family::is_there);
+                if is_there { Err(silent("it has no worker yet").into()) } else { Ok(false) }
+            }
+            Err(error) => Err(silent(&error.to_string()).into()),
+        }
+    }
+
     /// The number of the worker that answers.
     pub(crate) async fn pid(&self) -> Option<u32> {
         let answer = self.worker.ask("show info").await.ok()?;

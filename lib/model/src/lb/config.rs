@@ -49,6 +49,12 @@ pub struct LbConfig {
 }
 
 impl LbConfig {
+    /// Whether a value can be meant as the rules of a balancer, be they none. What is something else is no reason to lead nobody anywhere.
+    pub fn says_rules(value: &Value) -> bool {
+        let rules = value.as_map().map(|fields| fields.get("port_rules"));
+        rules.is_some_and(|rules| rules.is_none_or(|rules| rules.as_list().is_some()))
+    }
+
     /// Reads a balancer's; `at` is the path of its service.
     pub fn read(value: &Value, at: &str, defects: &mut Vec<Defect>) -> Self {
         Self::read_with(value, &format!("{at}/lb_config"), PortRule::read, defects)
@@ -73,6 +79,19 @@ impl LbConfig {
         };
         let mut config = Self::default();
         unknown(fields, &FIELDS, || at.to_owned(), defects);
+        let mut wrong = |key: &str, is_right: fn(&Value) -> bool, expected: &str| {
+            if let Some(found) = fields.get(key).filter(|value| !is_right(value)) {
+                defects.push(Defect::ignored(
+                    format!("{at}/{key}"),
+                    format!("expected {expected}, found {}", found.kind()),
+                ));
+            }
+        };
+        wrong("port_rules", |value| value.as_list().is_some(), "a list");
+        wrong("certs", |value| value.is_null() || value.as_list().is_some(), "a list");
+        wrong("config", |value| value.is_null() || value.as_text().is_some(), "text");
+        wrong("default_cert", |value| value.is_null() || value.as_text().is_some(), "text");
+        wrong("stickiness_policy", |value| value.is_null() || value.as_map().is_some(), "a map");
         let rules = fields.list("port_rules");
         if rules.len() > RULES_MAX {
             defects.push(Defect::ignored(
@@ -96,6 +115,9 @@ impl LbConfig {
                 Ok(stickiness) => config.stickiness = stickiness,
                 Err(problem) => defects.push(Defect::ignored(format!("{at}/stickiness_policy"), problem)),
             }
+        }
+        for other in fields.list("certs").iter().filter(|name| name.as_text().is_none()) {
+            defects.push(Defect::ignored(format!("{at}/certs"), format!("expected names, found {}", other.kind())));
         }
         let mut certificate = |name: &Text, key: &str| {
             let fine = is_certificate(name);

@@ -86,15 +86,15 @@ impl HostPattern {
     ///
     /// Says what is wrong with the text.
     pub fn parse(given: &Text) -> Result<Self, String> {
-        // Some characters of other scripts are ASCII in lower case.
-        let text = &*if given.is_ascii() { lowercase(given.trim()) } else { given.trim().into() };
+        // Not the spaces of other scripts, and not their letters: some are ASCII in lower case. What is not ASCII is no host.
+        let text = &*lowercase_ascii(given.trim_ascii());
         let name = text.strip_suffix('.').filter(|name| name.ends_with(|last: char| last.is_ascii_alphanumeric()));
         let text = name.unwrap_or(text);
         let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(text);
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         match text {
             "" | "*" => return Ok(Self::Any),
-            _ if bare.is_empty() || text.len() > HOST_BYTES_MAX || !bare.bytes().all(is_name) => {
+            _ if text.len() > HOST_BYTES_MAX || bare.split('.').any(str::is_empty) || !bare.bytes().all(is_name) => {
                 let shown = crate::printable::printable(text, 60);
                 return Err(format!(
                     "{shown:?} is no host: expected a name of letters, digits, dots, hyphens and underscores, `*.x` or `x.*`"
@@ -358,6 +358,11 @@ fn path_of(text: &str) -> Result<Text, String> {
     Ok(lowercase(text).into())
 }
 
+/// A text with the letters of ASCII in lower case, as most are.
+fn lowercase_ascii(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
+}
+
 /// A text in lower case, which most are.
 pub(super) fn lowercase(text: &str) -> Cow<'_, str> {
     let is_lowercase = text.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
@@ -452,8 +457,25 @@ mod tests {
             assert_eq!(self::pattern(pattern).unwrap().matches(host), matches, "{pattern} {host}");
         }
         // Neither is it any host.
-        assert!(pattern("*.").is_err());
-        assert!(pattern(".").is_ok_and(|pattern| pattern != HostPattern::Any && !pattern.matches(".")));
+        for text in ["*.", ".", "..", ".a", "a..b", "a..", "*..a", "a..*"] {
+            assert!(pattern(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_in_lower_case_and_of_ascii_alone() {
+        for text in [
+            "\u{a0}SHOP.example",
+            "SHOP.example\u{3000}",
+            "\u{a0}*.Y.example",
+            "\u{212a}.example",
+            "SH\u{d6}P.example",
+            "\u{85}a",
+        ] {
+            assert!(pattern(text).is_err(), "{text:?}");
+        }
+        assert_eq!(pattern(" \tSHOP.example ").unwrap(), HostPattern::Exact("shop.example".into()));
+        assert_eq!(pattern("*.Y.example").unwrap(), HostPattern::Suffix(".y.example".into()));
     }
 
     #[test]

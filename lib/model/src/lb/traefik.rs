@@ -10,6 +10,9 @@ use crate::defect::Defect;
 /// The priority of a port's first rule; larger ones are tried first.
 const PRIORITY_FIRST: usize = 1_000_000;
 
+/// An address of the proxy's host at which nothing listens (tcpmux, RFC 1078, which nobody runs).
+const NOWHERE: &str = "127.0.0.1:1";
+
 /// Tries of a request that got no reply.
 const ATTEMPTS: u8 = 3;
 
@@ -28,7 +31,7 @@ pub fn document(plan: &LbPlan) -> Value {
     }
     if http.routers.is_empty() && tcp.routers.is_empty() {
         http.routers.insert("r0".into(), json!({"rule": "PathPrefix(`/`)", "priority": 1, "service": "b0"}));
-        http.services.insert("b0".into(), json!({"loadBalancer": {}}));
+        http.services.insert("b0".into(), json!({"loadBalancer": {"passHostHeader": true}}));
     }
     let mut document = Map::new();
     if !http.routers.is_empty() {
@@ -133,8 +136,12 @@ fn service(plan: &LbPlan, backend: &Backend) -> Value {
         }
         return json!({"loadBalancer": balancer});
     }
-    let servers: Vec<_> = members.iter().map(|member| json!({"address": member.place.to_string()})).collect();
-    if servers.is_empty() { json!({"loadBalancer": {}}) } else { json!({"loadBalancer": {"servers": servers}}) }
+    let mut servers: Vec<_> = members.iter().map(|member| json!({"address": member.place.to_string()})).collect();
+    if servers.is_empty() {
+        // Traefik refuses the whole configuration for a service without any: clients are closed by this one.
+        servers.push(json!({"address": NOWHERE}));
+    }
+    json!({"loadBalancer": {"servers": servers}})
 }
 
 fn cookie(policy: &Stickiness) -> Value {
