@@ -371,6 +371,17 @@ fn what_haproxy_refuses_and_what_fails_changes_nothing_else() {
     let answering = eventually("it answers", LIMIT, || Some(pid_of_master(&socket)).filter(|pid| !pid.is_empty()));
     assert_eq!(answering, master, "by a reload of the same HAProxy");
 
+    // A worker that is silent while rules change is brought to them once it answers.
+    let worker = eventually("a worker serves", LIMIT, || Some(pid_of("worker", &socket)).filter(|pid| !pid.is_empty()));
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &worker]).status().unwrap().success());
+    signal("-STOP");
+    replace(&file, document(&rules("silent.example.org"), &services, ""));
+    eventually("the worker is missed", LIMIT, || agent.reasons().contains("does not answer").then_some(()));
+    signal("-CONT");
+    eventually("it has the new rules", LIMIT, || body(proxy, "silent.example.org", "/").filter(|body| body == "b"));
+    replace(&file, document(&rules("e.example.org"), &services, ""));
+    eventually("and those after", LIMIT, || body(proxy, "e.example.org", "/").filter(|body| body == "b"));
+
     // A master that does not answer has no second one beside it, and ends too.
     let halted = Command::new("kill").args(["-STOP", &master]).status().unwrap();
     assert!(halted.success());
@@ -383,6 +394,11 @@ fn what_haproxy_refuses_and_what_fails_changes_nothing_else() {
 
 /// The number of the master that answers; empty if none does.
 fn pid_of_master(socket: &Path) -> String {
+    pid_of("master", socket)
+}
+
+/// The number of the first process of this kind by the master at a socket; empty if none answers.
+fn pid_of(kind: &str, socket: &Path) -> String {
     use std::io::{Read as _, Write as _};
     let asked = std::os::unix::net::UnixStream::connect(socket).and_then(|mut stream| {
         stream.write_all(b"show proc\n")?;
@@ -392,8 +408,8 @@ fn pid_of_master(socket: &Path) -> String {
         Ok(answer)
     });
     let answer = asked.unwrap_or_default();
-    let master = answer.lines().find(|line| line.contains("master"));
-    master.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or_default().to_owned()
+    let process = answer.lines().find(|line| line.contains(kind) && !line.starts_with('#'));
+    process.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -435,6 +451,19 @@ fn a_renewed_certificate_is_served_without_a_reload_and_a_broken_one_is_not() {
     let reloads = balancer.reloads();
     write(&new.0, &new.1);
     eventually("the renewed one is served", LIMIT, || serves(&new.0).then_some(()));
+    // One that is silent just then serves it later.
+    let socket = folder.path().join("haproxy/master.sock");
+    let worker = pid_of("worker", &socket);
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &worker]).status().unwrap().success());
+    signal("-STOP");
+    write(&old.0, &old.1);
+    if let Balancer::Haproxy(agent) = &mut balancer {
+        eventually("the worker is missed", LIMIT, || agent.reasons().contains("does not answer").then_some(()));
+    }
+    signal("-CONT");
+    eventually("what was renewed meanwhile is served", LIMIT, || serves(&old.0).then_some(()));
+    write(&new.0, &new.1);
+    eventually("and what comes after", LIMIT, || serves(&new.0).then_some(()));
     write(&newest.0, &old.1);
     let Balancer::Haproxy(agent) = &mut balancer else { unreachable!() };
     agent.line("the broken pair is named", |line| line.to_string().contains("the one before is served"));

@@ -57,6 +57,34 @@ fn led(plan: &LbPlan, host: &str, path: &str) -> String {
 }
 
 #[test]
+fn nothing_that_traefik_reads_is_empty() {
+    fn check(value: &Json, at: &str) {
+        match value {
+            // TLS without choices is written so.
+            Json::Object(fields) if fields.is_empty() => assert!(at.ends_with("/tls"), "{at}"),
+            Json::Object(fields) => fields.iter().for_each(|(key, value)| check(value, &format!("{at}/{key}"))),
+            Json::Array(items) => assert!(!items.is_empty(), "{at}"),
+            _ => {}
+        }
+    }
+    let rules: Vec<_> = (80..)
+        .zip(["http", "https", "tcp", "tls", "sni"])
+        .map(|(port, protocol)| json!({ "source_port": port, "protocol": protocol, "service": "s/web", "target_port": 8080 }))
+        .collect();
+    for (rules, containers) in [
+        (json!([]), json!([{}])),
+        (json!(rules), json!([])),
+        (json!(rules), json!([{ "state": "stopped" }])),
+        (json!(rules), json!([{}])),
+    ] {
+        let snapshot = cluster(&json!({}), &rules, &[("s/web", json!({ "containers": containers }))]);
+        let document = crate::lb::traefik::document(&plan(&snapshot));
+        assert!(document.as_object().is_some_and(|sections| !sections.is_empty()));
+        check(&document, "");
+    }
+}
+
+#[test]
 fn the_predecessors_classes_come_in_their_order() {
     let rule = |host: &str, path: &str, service: &str| json!({"source_port": 80, "hostname": host, "path": path, "service": service, "target_port": 8080});
     let rules = json!([
