@@ -49,7 +49,7 @@ pub struct LbConfig {
 }
 
 impl LbConfig {
-    /// Whether a value can be meant as the rules of a balancer, be they none. What is something else is no reason to lead nobody anywhere.
+    /// Whether a value can be meant as the rules of a balancer, be they none. Anything else is a mistake, which must not end the rules before.
     pub fn says_rules(value: &Value) -> bool {
         let rules = value.as_map().map(|fields| fields.get("port_rules"));
         rules.is_some_and(|rules| rules.is_none_or(|rules| rules.as_list().is_some()))

@@ -10,7 +10,7 @@ use crate::defect::Defect;
 /// The priority of a port's first rule; larger ones are tried first.
 const PRIORITY_FIRST: usize = 1_000_000;
 
-/// An address of the proxy's host at which nothing listens (tcpmux, RFC 1078, which nobody runs).
+/// An address of the proxy's host at which nothing listens (the port of tcpmux, RFC 1078).
 const NOWHERE: &str = "127.0.0.1:1";
 
 /// Tries of a request that got no reply.
