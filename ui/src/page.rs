@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
+use std::mem::discriminant;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -124,11 +125,6 @@ impl Cell {
         if !self.note.is_empty() {
             html.raw("<small>").text(&self.note).raw("</small>");
         }
-    }
-
-    /// One of a sentence, which is not cut.
-    fn sentence(&self) -> Value {
-        json!([shortened(&self.text, usize::MAX), self.tone.class(), Value::Null, Value::Null, Value::Null, ""])
     }
 
     /// The same for the script: text, class, glyph, link, share, note.
@@ -283,9 +279,10 @@ impl Page {
                 })
                 .collect(),
             Block::Maps(maps) => maps.iter().map(|map| (map.id.clone(), String::new(), json!(map.levels))).collect(),
+            // As that of a cell, which a sentence is not cut like.
             Block::Note(tone, text) => {
-                let cell = Cell { text: text.clone(), tone: *tone, ..Cell::default() };
-                vec![(note_id(at), String::new(), json!([cell.sentence()]))]
+                let piece = json!([[shortened(text, usize::MAX), tone.class(), null, null, null, ""]]);
+                vec![(note_id(at), String::new(), piece)]
             }
             Block::Pager { rows, .. } => vec![(PAGER.to_owned(), String::new(), json!([Cell::new(rows).piece()]))],
             Block::Markup(_) => Vec::new(),
@@ -296,14 +293,12 @@ impl Page {
     pub(crate) fn frame(&self) -> u64 {
         let mut frame = DefaultHasher::new();
         (&self.title, self.is_missing, &self.command, self.blocks.len()).hash(&mut frame);
+        let labels = |facts: &[(&'static str, Cell)]| facts.iter().map(|(label, _)| *label).collect::<Vec<_>>();
         for block in &self.blocks {
+            discriminant(block).hash(&mut frame);
             match block {
-                Block::Tiles(id, facts) => {
-                    (id, facts.iter().map(|(label, _)| *label).collect::<Vec<_>>()).hash(&mut frame);
-                }
-                Block::Facts(id, caption, facts) => {
-                    (id, caption, facts.iter().map(|(label, _)| *label).collect::<Vec<_>>()).hash(&mut frame);
-                }
+                Block::Tiles(id, facts) => (id, labels(facts)).hash(&mut frame),
+                Block::Facts(id, caption, facts) => (id, caption, labels(facts)).hash(&mut frame),
                 Block::Table(table) => (table.id, table.columns.len()).hash(&mut frame),
                 Block::Maps(maps) => {
                     for map in maps {
@@ -311,7 +306,7 @@ impl Page {
                     }
                 }
                 Block::Markup(html) => html.hash(&mut frame),
-                Block::Note(..) => "note".hash(&mut frame),
+                Block::Note(..) => {}
                 Block::Pager { before, after, .. } => (before, after).hash(&mut frame),
             }
         }

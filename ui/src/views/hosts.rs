@@ -7,7 +7,7 @@ use model::Host;
 
 use super::containers::container_row;
 use super::forms::filter;
-use super::{Context, ROWS_MAX, bytes, counts_cell, labels_cell, name_of, nothing, paged};
+use super::{Context, ROWS_MAX, bytes, counts_cell, has_label, labels_cell, name_of, nothing, paged};
 use crate::answers::{HostDetails, JudgedImage, Pool};
 use crate::html::shortened;
 use crate::page::{Block, Cell, Column, Map, Page, Row, Table, Tone, column, number};
@@ -53,15 +53,9 @@ pub(crate) fn selected<'c>(context: &'c Context, query: &Query) -> Vec<&'c Arc<H
 
 /// Whether a text is in the name or address of a host, or in a label as `key=value`, `key:value`.
 pub(crate) fn finds(context: &Context, host: &Host, wanted: &str) -> bool {
-    let spelled = [wanted.to_owned(), wanted.replacen(':', "=", 1)];
-    let mut labels = host.labels().into_iter().flat_map(model::Map::iter);
     name_of(host).to_lowercase().contains(wanted)
         || host.address().is_some_and(|address| address.to_string().starts_with(wanted))
-        || labels.any(|(key, value)| {
-            let value = context.hidden.value(key, value.as_str().unwrap_or_default());
-            let label = format!("{key}={value}").to_lowercase();
-            spelled.iter().any(|wanted| label.contains(wanted))
-        })
+        || has_label(context, host.labels(), wanted)
 }
 
 fn shown_state(host: &Host) -> &str {

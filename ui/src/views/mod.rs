@@ -84,6 +84,16 @@ pub(crate) fn paged(query: &Query, count: usize) -> (std::ops::Range<usize>, Opt
     (rows, Some(Block::Pager { before, rows: shown, after }))
 }
 
+/// Whether a text in lower case is in a label as people may see it, `key=value` or `key:value`.
+pub(crate) fn has_label(context: &Context, labels: Option<&model::Map>, wanted: &str) -> bool {
+    let spelled = [wanted.to_owned(), wanted.replacen(':', "=", 1)];
+    labels.into_iter().flat_map(model::Map::iter).any(|(key, value)| {
+        let value = context.hidden.value(key, value.as_str().unwrap_or_default());
+        let label = format!("{key}={value}").to_lowercase();
+        spelled.iter().any(|wanted| label.contains(wanted))
+    })
+}
+
 /// The labels of an entity as people may see them.
 pub(crate) fn labels_cell(labels: Option<&model::Map>, hidden: &Hidden) -> Cell {
     let all = labels.into_iter().flat_map(model::Map::iter);
@@ -129,8 +139,8 @@ pub(crate) fn command(words: &[&str]) -> Option<String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/' | b':');
         (1..=WORD_MAX).contains(&word.len()) && word.bytes().all(is_plain)
     };
-    // What begins like an option is one of ours.
-    let is_given = |word: &&str| word.starts_with("--") || !word.starts_with('-');
+    // The only option that a view gives; a name that begins like one would be taken for it.
+    let is_given = |word: &&str| *word == "--client" || !word.starts_with('-');
     words.iter().all(|word| is_plain(word) && is_given(word)).then(|| words.join(" "))
 }
 

@@ -40,17 +40,10 @@ pub(crate) fn search(context: &Context, wanted: &str) -> Page {
         rows,
         empty: "None.",
     }));
-    let spelled = [text.clone(), text.replacen(':', "=", 1)];
     let containers = snapshot.containers.values().filter(|container| {
-        let mut labels = container.labels().into_iter().flat_map(model::Map::iter);
         name_of(&***container).to_lowercase().contains(&text)
             || container.primary_ip().is_some_and(|address| address.to_string() == text)
-            || text.contains(['=', ':'])
-                && labels.any(|(key, value)| {
-                    let value = context.hidden.value(key, value.as_str().unwrap_or_default());
-                    let label = format!("{key}={value}").to_lowercase();
-                    spelled.iter().any(|wanted| label.contains(wanted))
-                })
+            || text.contains(['=', ':']) && super::has_label(context, container.labels(), &text)
     });
     let rows = containers.take(HITS_MAX).map(|container| container_row(context, container, None)).collect();
     page.blocks.push(Block::Table(Table {

@@ -42,9 +42,23 @@ fn a_command_line_has_no_word_that_a_shell_reads_as_more() {
         command(&["dns", "query", "web", "A", "--client", "fd00::1"]).as_deref(),
         Some("dns query web A --client fd00::1")
     );
-    for name in
-        ["", "$(id)", "a b", "a;b", "`id`", "-v", "a|b", "a&b", "a'b", "a\nb", "a\\b", "%PATH%", "ü", &"a".repeat(201)]
-    {
+    for name in [
+        "",
+        "$(id)",
+        "a b",
+        "a;b",
+        "`id`",
+        "-v",
+        "--json",
+        "a|b",
+        "a&b",
+        "a'b",
+        "a\nb",
+        "a\\b",
+        "%PATH%",
+        "ü",
+        &"a".repeat(201),
+    ] {
         assert_eq!(command(&["agent", "health", name]), None, "{name:?}");
     }
 }

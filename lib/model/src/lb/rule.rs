@@ -87,7 +87,8 @@ impl HostPattern {
     /// Says what is wrong with the text.
     pub fn parse(given: &Text) -> Result<Self, String> {
         // Not the spaces of other scripts, and not their letters: some are ASCII in lower case. What is not ASCII is no host.
-        let text = &*lowercase_ascii(given.trim_ascii());
+        let trimmed = given.trim_ascii();
+        let text = &*if trimmed.is_ascii() { lowercase(trimmed) } else { trimmed.into() };
         let name = text.strip_suffix('.').filter(|name| name.ends_with(|last: char| last.is_ascii_alphanumeric()));
         let text = name.unwrap_or(text);
         let bare = text.strip_prefix("*.").or_else(|| text.strip_suffix(".*")).unwrap_or(text);
@@ -356,11 +357,6 @@ fn path_of(text: &str) -> Result<Text, String> {
         ));
     }
     Ok(lowercase(text).into())
-}
-
-/// A text with the letters of ASCII in lower case, as most are.
-fn lowercase_ascii(text: &str) -> Cow<'_, str> {
-    if text.bytes().any(|byte| byte.is_ascii_uppercase()) { text.to_ascii_lowercase().into() } else { text.into() }
 }
 
 /// A text in lower case, which most are.
