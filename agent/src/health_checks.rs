@@ -201,14 +201,10 @@ impl Checks {
             ended.run_until_cancelled(saying).await;
             Ok(())
         });
-        launch.spawn("health checks", async move {
-            // On a thread of its own, so that connections wake no other thread, and what takes long elsewhere makes no check late.
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-            // As a task of it: to wake what the thread itself runs costs a system call each time.
-            let checks = runtime.spawn(checking.run());
-            let checks = move || runtime.block_on(stop.run_until_cancelled(checks));
-            // That it ends by itself is a panic.
-            tokio::task::spawn_blocking(checks).await?.transpose()?;
+        // What takes long elsewhere makes no check late.
+        let checks = checking.run();
+        launch.spawn_apart("health checks", || {}, async move {
+            stop.run_until_cancelled(checks).await;
             Ok(())
         });
         shown

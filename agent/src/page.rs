@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Router;
 use clap::Args;
 use model::Snapshot;
-use platform::console;
+use platform::{console, schedule};
 use process::{Failure, Launch, Listeners};
 use source::Store;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use ui::{Listen, Sources, Tls, UiOptions};
 
 /// Where the page is to be served.
@@ -64,7 +64,13 @@ pub(crate) fn serve(
     let (readiness, pages) = (launch.readiness.clone(), launch.pages());
     let server = ui::Server::new(options, address.port(), Sources { snapshots, readiness, pages, scheduler })?;
     info!(service = "ui", %address, "serving");
-    launch.spawn("the page", server.run(listener, tls, launch.stop.clone()));
+    // No answer to a container waits for it.
+    let begin = || {
+        if let Err(error) = schedule::give_way() {
+            debug!(%error, "the page does not give way to what serves containers");
+        }
+    };
+    launch.spawn_apart("the page", begin, server.run(listener, tls, launch.stop.clone()));
     Ok(())
 }
 

@@ -23,6 +23,20 @@ pub fn shorten_slice() -> io::Result<bool> {
     system::shorten_slice(SLICE)
 }
 
+/// How nice a thread is that gives way (sched(7)): beside one that does not, it has a tenth of the processor.
+const NICE: i32 = 10;
+
+/// Has this thread, and those that it starts, leave a processor to the other threads that want it, which is for what a person looks at beside what programs wait for.
+///
+/// Returns whether it does: elsewhere than on Linux it does not.
+///
+/// # Errors
+///
+/// Fails if the process may not change how it is scheduled.
+pub fn give_way() -> io::Result<bool> {
+    system::give_way(NICE)
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -42,5 +56,18 @@ mod tests {
         assert_eq!(own == SLICE, knows);
         assert_ne!(usual, SLICE);
         assert_eq!(of_its_child, usual);
+    }
+
+    #[test]
+    fn a_thread_gives_way_with_those_that_it_starts() {
+        let asked = thread::spawn(|| {
+            let usual = system::nice().unwrap();
+            let does = give_way().unwrap();
+            (does, usual, system::nice().unwrap(), thread::spawn(|| system::nice().unwrap()).join().unwrap())
+        });
+        let (does, usual, own, of_its_child) = asked.join().unwrap();
+        assert_eq!(own, if does { usual.max(NICE) } else { usual });
+        assert_eq!(of_its_child, own);
+        assert_eq!(system::nice().unwrap(), usual);
     }
 }

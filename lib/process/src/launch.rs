@@ -18,6 +18,7 @@ use platform::service::State;
 use platform::stop::{DRAIN_LIMIT, ReloadEvents, StopEvents};
 use prometheus_client::registry::Registry;
 use source::{Following, Readiness, Reload, Source, Store};
+use tokio::runtime::Builder;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
@@ -91,7 +92,7 @@ where
     };
     platform::limits::raise_descriptor_limit();
     platform::memory::share_pools();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(failure) => return refuse(&failure, predecessor.as_ref()),
     };
@@ -307,6 +308,25 @@ impl Launch {
     /// the process ends with its reason.
     pub fn spawn(&mut self, name: &'static str, part: impl Future<Output = Result<(), Failure>> + Send + 'static) {
         self.parts.spawn(name, part);
+    }
+
+    /// The same on a thread and a runtime of its own: what it does wakes no other thread, and what takes long elsewhere does not delay it.
+    /// `begin` is called on that thread first.
+    pub fn spawn_apart(
+        &mut self,
+        name: &'static str,
+        begin: impl FnOnce() + Send + 'static,
+        part: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) {
+        self.spawn(name, async move {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let on_thread = move || {
+                begin();
+                // As a task: to wake what the thread itself runs costs a system call each time.
+                runtime.block_on(runtime.spawn(part))
+            };
+            tokio::task::spawn_blocking(on_thread).await??
+        });
     }
 
     /// Whether another process serves until this one does, whose place it is to take.
