@@ -1,5 +1,6 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
+mod broker;
 mod doctor;
 mod emptying;
 mod engine_proxy;
@@ -54,6 +55,8 @@ enum Command {
     Leave(leave::Leave),
     Upgrade(upgrade::Upgrade),
     EngineProxy(engine_proxy::EngineProxy),
+    #[command(hide = true)]
+    Broker(broker::Broker),
     Cluster(enroll::Cluster),
     Invite(enroll::Invite),
     Invites(enroll::Invites),
@@ -130,8 +133,8 @@ struct Up {
     #[command(flatten, next_help_heading = "Health")]
     health: health_checks::HealthOptions,
 
-    /// Once started as root, go on as this user, who may add addresses and bind ports and nothing else; the engine's socket
-    /// stays with another process, which passes on a closed list of requests (Linux)
+    /// Once started as root, go on as this user, who may bind ports and nothing else; the engine's socket and the right to add
+    /// addresses stay with other processes, which each know a closed list of requests (Linux)
     #[arg(long = "user", value_name = "USER", env = "BERTH_USER", conflicts_with = "network")]
     run_as: Option<String>,
 
@@ -140,6 +143,14 @@ struct Up {
 
     #[command(flatten)]
     process: ProcessOptions,
+}
+
+impl Up {
+    /// Where metadata and names are to be served.
+    fn service_addresses(&self) -> [SocketAddr; 2] {
+        let [metadata, dns] = if self.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
+        [self.metadata.unwrap_or(metadata), self.dns.unwrap_or(dns)]
+    }
 }
 
 /// Ports of the admin pages: what watches one of the services finds them where it expects them.
@@ -197,6 +208,7 @@ fn main() -> ExitCode {
         Command::Leave(leave) => return leave.run(ADMIN_PORTS[0]),
         Command::Upgrade(upgrade) => return upgrade.run(ADMIN_PORTS[0]),
         Command::EngineProxy(proxy) => return launch(&proxy.process.clone(), |launch| proxy.serve(launch)),
+        Command::Broker(broker) => return broker.run(),
         Command::Join(join) => return join.run(),
         Command::Cluster(cluster) => return cluster.run(),
         Command::Invite(invite) => return invite.run(),
@@ -230,6 +242,9 @@ fn serve(mut up: Up) -> ExitCode {
     let code = launch(&process, |mut launch| {
         if let Some(proxy) = &proxy {
             launch.spawn("the engine proxy", proxy.watch(launch.stop.clone()));
+        }
+        if platform::broker::is_used() {
+            launch.spawn("the broker", broker::watch(launch.stop.clone()));
         }
         run(launch, up)
     });
@@ -272,8 +287,7 @@ fn distinct(addresses: impl Iterator<Item = (&'static str, SocketAddr)>) -> Resu
 async fn run(mut launch: Launch, mut up: Up) -> Result<(), Failure> {
     up.live.exchange = enroll::HostExchange::of(&up.live.etcd).map(|exchange| Arc::new(exchange) as _);
     up.scheduler_options.check(up.scheduler, up.live.etcd.insecure)?;
-    let [metadata, dns] = if up.process.serve_containers { FOR_CONTAINERS } else { FOR_A_LOOK };
-    let (metadata, dns) = (up.metadata.unwrap_or(metadata), up.dns.unwrap_or(dns));
+    let [metadata, dns] = up.service_addresses();
     let asked = !up.admin.is_empty();
     let admin = if asked { up.admin } else { ADMIN_PORTS.map(|port| ([127, 0, 0, 1], port).into()).to_vec() };
     let services = [("--metadata", metadata), ("--dns", dns), ("--scheduler", up.scheduler)];

@@ -1,4 +1,5 @@
-//! `agent up --user`: what containers talk to runs as another user, and what has the engine's socket is a process of its own.
+//! `agent up --user`: what containers talk to runs as another user, and what has the engine's socket is a process of its own, as is
+//! what may change addresses ([`broker`]).
 //!
 //! Everything happens before there are threads, sockets or a log. The process that was started goes on as the service,
 //! with its number, its signals and its exit code; the engine proxy is its child, and ends when it does.
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 use engine::Endpoint;
 use live::Origin;
 use live::config::Engine;
-use platform::privilege::{self, User};
+use platform::privilege::{self, Capability, User};
 use process::Failure;
 use tokio_util::sync::CancellationToken;
 
-use crate::Up;
+use crate::{Up, broker};
 
 /// Longest wait for the proxy to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -69,13 +70,22 @@ fn ended(status: ExitStatus) -> Failure {
     format!("the process with the engine's socket ended ({status})").into()
 }
 
-/// Becomes the user of the options, if they name one; before that, starts the proxy and leads the options to it.
+/// Becomes the user of the options, if they name one; before that, starts the proxy and leads the options to it, and the broker. The
+/// broker alone, if this is another user's process that was given `NET_ADMIN`.
 ///
 /// # Errors
 ///
 /// Fails if there is no such user, this process is not root's, or the proxy does not start.
 pub(crate) fn separate(up: &mut Up) -> Result<Option<Proxy>, Failure> {
-    let Some(name) = &up.run_as else { return Ok(None) };
+    let services = up.service_addresses();
+    let Some(name) = &up.run_as else {
+        // As the unit of the packages starts it. Changing routes needs more than a broker does.
+        if !up.network && privilege::has_network_alone()? {
+            broker::start(&services, None)?;
+            privilege::give_up_network()?;
+        }
+        return Ok(None);
+    };
     let wrong = |error: std::io::Error| format!("--user {name}: {error}");
     let user = privilege::user(name).map_err(wrong)?;
     let origin = up.live.origin(up.file.clone())?;
@@ -102,7 +112,8 @@ pub(crate) fn separate(up: &mut Up) -> Result<Option<Proxy>, Failure> {
         made.and_then(|()| privilege::hand_over(user, folder))
             .map_err(|error| format!("--user {name}: {}: {error}", folder.display()))?;
     }
-    privilege::become_user(user).map_err(wrong)?;
+    broker::start(&services, Some(user)).map_err(|failure| format!("--user {name}: {failure}"))?;
+    privilege::become_user(user, Capability::Ports).map_err(wrong)?;
     Ok(proxy)
 }
 

@@ -158,9 +158,9 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
             "Gid: 64123 64123 64123 64123",
             "Groups:",
             "CapInh: 0000000000000000",
-            "CapPrm: 0000000000001400",
-            "CapEff: 0000000000001400",
-            "CapBnd: 0000000000001400",
+            "CapPrm: 0000000000000400",
+            "CapEff: 0000000000000400",
+            "CapBnd: 0000000000000400",
             "CapAmb: 0000000000000000",
             "NoNewPrivs: 1",
             "Seccomp: 2",
@@ -173,7 +173,14 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
         assert!(stop.unwrap_err().contains("was not started by a scheduler"));
         assert_eq!(std::fs::metadata(&state).unwrap().uid(), USER);
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let proxy: u32 = children.trim().parse().unwrap();
+        let is_proxy = |child: &u32| {
+            let line = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap();
+            line.contains("\0engine-proxy\0")
+        };
+        // The other one is the broker (broker.rs).
+        let children: Vec<u32> = children.split_whitespace().map(|child| child.parse().unwrap()).collect();
+        let proxy = *children.iter().find(|child| is_proxy(child)).unwrap();
+        assert_eq!(children.len(), 2);
         if round == 0 {
             // However it ends, nothing stays.
             agent.kill();
@@ -189,9 +196,10 @@ fn what_containers_talk_to_gives_up_root_and_the_engine() {
             assert!(agent.log().contains("the process with the engine's socket ended"), "{}", agent.log());
             std::fs::remove_dir_all(format!("/run/berth-engine.{pid}")).unwrap();
         }
-        eventually("the proxy ends too", LIMIT, || {
+        eventually("the others end too", LIMIT, || {
             let folder = std::path::Path::new(&listening).parent()?;
-            (!std::path::Path::new(&format!("/proc/{proxy}")).exists() && !folder.exists()).then_some(())
+            let is_gone = |child: &u32| !std::path::Path::new(&format!("/proc/{child}")).exists();
+            (children.iter().all(is_gone) && !folder.exists()).then_some(())
         });
     }
     for (user, why) in [

@@ -45,6 +45,10 @@ const VIEW_AGE: Duration = Duration::from_millis(250);
 /// The same of a cluster that has changed since: those who look at the same moment then share it, however fast it changes.
 const OLD_VIEW_AGE: Duration = Duration::from_millis(50);
 
+/// How many times as long as making a view took nobody is shown it again: it then takes a fiftieth of a processor, however fast the cluster
+/// changes.
+const VIEW_REST: u32 = 50;
+
 /// Questions to the scheduler at once: one over thousands of hosts takes a processor for 15 ms and more.
 const QUESTIONS_MAX: usize = 2;
 
@@ -109,6 +113,8 @@ struct SharedView {
 pub(crate) struct View {
     world: Weak<World>,
     page: Page,
+    /// How long it took to make.
+    took: Duration,
     document: OnceLock<Content>,
     pieces: OnceLock<Pieces>,
 }
@@ -117,6 +123,11 @@ impl View {
     /// Whether it was made of this world.
     pub(crate) fn is_of(&self, world: &Arc<World>) -> bool {
         self.world.as_ptr() == Arc::as_ptr(world)
+    }
+
+    /// How long those who have it wait before they ask again.
+    pub(crate) fn rest(&self) -> Duration {
+        self.took * VIEW_REST
     }
 
     pub(crate) fn pieces(&self) -> &Pieces {
@@ -341,8 +352,9 @@ impl App {
             views.entry(query.clone()).or_insert_with(begun).made.clone()
         };
         let view = async || {
+            let begun = Instant::now();
             let (world, page) = (Arc::downgrade(&context.world), self.view(context, query).await);
-            Arc::new(View { world, page, document: OnceLock::new(), pieces: OnceLock::new() })
+            Arc::new(View { world, page, took: begun.elapsed(), document: OnceLock::new(), pieces: OnceLock::new() })
         };
         made.get_or_init(view).await.clone()
     }

@@ -38,13 +38,13 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
     let viewer = (app, query, Shown::nothing(), watcher, permit, None);
     let events =
         futures_util::stream::unfold(viewer, move |(app, query, shown, mut watcher, permit, last)| async move {
-            if let Some((last, is_current)) = last {
+            if let Some((last, rest, is_current)) = last {
                 let stop = app.stop.clone();
                 stop.run_until_cancelled(async {
                     if is_current {
                         let _ = timeout(HEARTBEAT, watcher.changed()).await;
                     }
-                    sleep_until(next_moment(app.begun, last)).await;
+                    sleep_until(next_moment(app.begun, last, rest)).await;
                 })
                 .await?;
             }
@@ -56,16 +56,16 @@ pub(crate) async fn stream(State(app): State<Arc<App>>, request: Request) -> Res
             let is_old = last.is_none() && frame.is_some_and(|frame: u64| frame != pieces.frame);
             let event =
                 if is_old { Bytes::from_static(RELOAD.as_bytes()) } else { Bytes::from_owner(pieces.event(&shown)) };
-            let last = (Instant::now(), view.is_of(&context.world));
+            let last = (Instant::now(), view.rest(), view.is_of(&context.world));
             let next = (app, query, pieces.shown().clone(), watcher, permit, Some(last));
             Some((Ok::<_, std::convert::Infallible>(event), next))
         });
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
-/// When the next message after one at `last` may be sent.
-fn next_moment(begun: Instant, last: Instant) -> Instant {
-    let past = (last + PAUSE / 2).saturating_duration_since(begun).as_millis();
+/// When the next message after one at `last` may be sent, of a view that is to rest so long.
+fn next_moment(begun: Instant, last: Instant, rest: Duration) -> Instant {
+    let past = (last + rest.saturating_sub(PAUSE) + PAUSE / 2).saturating_duration_since(begun).as_millis();
     let moments = u32::try_from(past / PAUSE.as_millis() + 1).unwrap_or(u32::MAX);
     begun + PAUSE * moments
 }
@@ -77,7 +77,12 @@ mod tests {
     #[test]
     fn all_pages_have_the_same_moments_and_none_two_at_once() {
         let begun = Instant::now();
-        let after = |last: u64| (next_moment(begun, begun + Duration::from_millis(last)) - begun).as_millis();
+        let at = |last: u64, rest: u64| {
+            next_moment(begun, begun + Duration::from_millis(last), Duration::from_millis(rest)) - begun
+        };
+        let after = |last: u64| at(last, 20).as_millis();
         assert_eq!([0, 1, 124, 125, 200, 250, 1_000_000].map(after), [250, 250, 250, 500, 500, 500, 1_000_250]);
+        let rested = |rest: u64| at(0, rest).as_millis();
+        assert_eq!([250, 300, 376, 500, 1_000].map(rested), [250, 250, 500, 500, 1_000]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet, Vector};
 use model::entity::{is_healthy_state, is_unhealthy_state};
-use model::{Change, Container, Entity, Snapshot, Text, changes};
+use model::{Change, Container, Entity, Host, Snapshot, Text, changes};
 
 /// Most changes that are remembered: what a person scrolls through; a wall display must not grow.
 pub(crate) const CHANGES_MAX: usize = 1000;
@@ -89,6 +89,8 @@ pub(crate) struct World {
     pub(crate) snapshot: Arc<Snapshot>,
     /// Of all containers.
     pub(crate) totals: Counts,
+    /// The hosts by name.
+    pub(crate) by_name: Arc<[Arc<Host>]>,
     hosts: OrdMap<Text, Counts>,
     on_host: OrdSet<(Text, Text)>,
     services: OrdMap<Text, Counts>,
@@ -113,6 +115,11 @@ impl World {
         let (mut next, old) = (self.clone(), &self.snapshot);
         next.snapshot = snapshot.clone();
         next.is_first = false;
+        if changes(&old.hosts, &snapshot.hosts).next().is_some() {
+            let mut hosts: Vec<_> = snapshot.hosts.values().cloned().collect();
+            hosts.sort_by(|a, b| (a.name(), a.uuid()).cmp(&(b.name(), b.uuid())));
+            next.by_name = hosts.into();
+        }
         let mut touched = BTreeSet::new();
         for change in changes(&old.services, &snapshot.services) {
             let (before, after) = both(&change);

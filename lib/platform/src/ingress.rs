@@ -3,7 +3,7 @@
 //! Linux answers for an address of one interface on all of them (the weak host model), so that a neighbour on the local
 //! network which sends packets for 169.254.169.250 to this machine would be served like a container. A filter on the
 //! sockets drops what arrives on other interfaces than those of containers; nothing of the machine's own settings
-//! changes, and the filter ends with the sockets. It needs no privileges. The machine still answers ARP for the address
+//! changes, and the filter ends with the sockets. The machine still answers ARP for the address
 //! on all interfaces. Windows takes packets for an address on its own interface only, and needs no filter.
 
 #[cfg_attr(target_os = "linux", path = "ingress/linux.rs")]
@@ -13,6 +13,8 @@ mod system;
 use std::io;
 
 use socket2::{SockRef, Socket};
+#[cfg(target_os = "linux")]
+pub(crate) use system::take_from_here;
 
 /// Sockets with the filter.
 #[derive(Debug, Default)]

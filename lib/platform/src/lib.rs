@@ -8,8 +8,11 @@
 mod adapter;
 pub mod address;
 pub mod batch;
+pub mod broker;
 pub mod cloud;
 pub mod console;
+#[cfg(target_os = "linux")]
+mod descriptors;
 pub mod disk;
 pub mod engine;
 pub mod executable;

@@ -1,4 +1,4 @@
-//! Giving up root: another user, two capabilities and fewer system calls, without a way back.
+//! Giving up root, or a capability: another user, one capability and fewer system calls, without a way back.
 
 use std::io;
 use std::path::Path;
@@ -50,13 +50,48 @@ pub fn in_own_group(command: &mut Command) {
     system::in_own_group(command);
 }
 
-/// Becomes this user: without other groups and without capabilities but those to change addresses and routes and to bind
-/// ports below 1024, without a way to get any, and without system calls that serve to start programs, to look into other
-/// processes or to change the system.
+/// The capability that a process goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Listening on ports below 1024 (`NET_BIND_SERVICE`).
+    Ports,
+    /// Changing addresses, routes and filters (`NET_ADMIN`).
+    Network,
+}
+
+/// Becomes this user: without other groups and without capabilities but this one, without a way to get any, and without
+/// system calls that serve to start programs, to look into other processes or to change the system.
 ///
 /// # Errors
 ///
 /// Fails if this process is not root's, or has more than one thread: only the calling one would change.
-pub fn become_user(user: User) -> io::Result<()> {
-    system::become_user(user)
+pub fn become_user(user: User, capability: Capability) -> io::Result<()> {
+    system::become_user(user, capability)
+}
+
+/// Whether this process has `NET_ADMIN` without being root's, as a manager of services gives it.
+///
+/// # Errors
+///
+/// Fails if the system does not say what the process may do.
+pub fn has_network_alone() -> io::Result<bool> {
+    system::has_network_alone()
+}
+
+/// Gives up `NET_ADMIN`.
+///
+/// # Errors
+///
+/// Fails if this process has more than one thread: only the calling one would change.
+pub fn give_up_network() -> io::Result<()> {
+    system::give_up_network()
+}
+
+/// Gives up every capability but `NET_ADMIN`, and the system calls that [`become_user`] gives up.
+///
+/// # Errors
+///
+/// Fails if this process has more than one thread: only the calling one would change.
+pub fn keep_network_alone() -> io::Result<()> {
+    system::keep_network_alone()
 }

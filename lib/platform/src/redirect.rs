@@ -15,6 +15,9 @@ mod system;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+#[cfg(target_os = "linux")]
+use socket2::Socket;
+
 use crate::handover::Handed;
 
 /// How far the port that is bound is from the one that clients use.
@@ -101,6 +104,13 @@ impl Redirect {
 pub fn behind(address: SocketAddr) -> Option<SocketAddr> {
     let usual = address.is_ipv4() && (1..DISTANCE).contains(&address.port());
     (system::REDIRECTS && usual).then(|| SocketAddr::new(address.ip(), address.port() + DISTANCE))
+}
+
+/// Makes the rules of a redirect by this very process, from an address to the port of another one; gives the socket that they live by.
+#[cfg(target_os = "linux")]
+pub(crate) fn rules_here(address: SocketAddr, behind: SocketAddr) -> io::Result<Socket> {
+    let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::Unsupported.into()) };
+    system::Rules::owner(ip, address.port(), behind.port())
 }
 
 /// Whether a program listens (TCP) behind a redirected address.

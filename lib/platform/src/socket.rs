@@ -12,6 +12,8 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 #[cfg(unix)]
 pub(crate) use system::can_segment;
+#[cfg(target_os = "linux")]
+pub(crate) use system::extend_receive_buffer_here;
 pub(crate) use system::has_listener;
 #[cfg(all(unix, test))]
 pub(crate) use system::set_option;
@@ -187,7 +189,7 @@ fn bind_udp(place: Place, sharing: Sharing) -> io::Result<Socket> {
         let socket = open(address, Transport::Udp)?;
         system::claim(&socket, Transport::Udp)?;
         system::ignore_unreachable(&socket)?;
-        if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+        if system::extend_receive_buffer(&socket).is_err() {
             // Without the privilege the kernel gives what its limit allows; a small buffer works, only less well.
             let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
         }
@@ -548,7 +550,7 @@ mod tests {
     fn large_receive_buffer_is_granted_to_the_privileged() {
         let socket = Socket::from(udp_socket(loopback()).unwrap());
         let granted = socket.recv_buffer_size().unwrap();
-        if system::force_receive_buffer(&socket, RECEIVE_BUFFER_BYTES).is_ok() {
+        if system::extend_receive_buffer(&socket).is_ok() {
             assert!(granted >= RECEIVE_BUFFER_BYTES, "{granted}");
         } else {
             println!("without NET_ADMIN the system granted {granted} bytes");

@@ -19,7 +19,7 @@ active
 healthy /usr/bin
 name() { in_root curl -sf http://169.254.169.250/latest/containers/shop-web-1/name; }
 [ "$(name)" = shop-web-1 ]
-for line in 'NoNewPrivs:	1' 'Seccomp:	2' 'CapEff:	0000000000001400' 'CapBnd:	0000000000001400'; do
+for line in 'NoNewPrivs:	1' 'Seccomp:	2' 'CapEff:	0000000000000400' 'CapBnd:	0000000000001400'; do
     grep -q "^$line$" "$root/proc/$(pid)/status" || { cat "$root/proc/$(pid)/status"; exit 1; }
 done
 grep -q '^Max core file size *0  *0 ' "$root/proc/$(pid)/limits"

@@ -46,9 +46,7 @@ pub(crate) fn selected<'c>(context: &'c Context, query: &Query) -> Vec<&'c Arc<H
             && (state.is_empty() || shown_state(host) == state)
             && (wanted.is_empty() || finds(context, host, &wanted))
     };
-    let mut hosts: Vec<_> = context.world.snapshot.hosts.values().filter(is_wanted).collect();
-    hosts.sort_by(|a, b| (name_of(&***a), a.uuid()).cmp(&(name_of(&***b), b.uuid())));
-    hosts
+    context.world.by_name.iter().filter(is_wanted).collect()
 }
 
 /// Whether a text is in the name or address of a host, or in a label as `key=value`, `key:value`.

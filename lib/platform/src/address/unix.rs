@@ -9,6 +9,7 @@ use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo
 use rtnetlink::{AddressMessageBuilder, Handle};
 
 use super::{Holder, Interface, host_prefix};
+use crate::broker::{self, Request};
 
 pub(super) const WAY_OUT: &str = "run as root with the capability NET_ADMIN (docker run --cap-add NET_ADMIN), or leave the address to another process";
 
@@ -70,6 +71,14 @@ impl Addresses {
 
     /// Whether it was added: `false` when another program was faster.
     pub(super) async fn add(&mut self, address: IpAddr, interface: &Interface) -> io::Result<bool> {
+        match broker::asked(Request::Add(address, interface.index)).await {
+            Some(answer) => Ok(answer?.added),
+            None => self.add_here(address, interface).await,
+        }
+    }
+
+    /// [`Self::add`] by this very process.
+    pub(crate) async fn add_here(&mut self, address: IpAddr, interface: &Interface) -> io::Result<bool> {
         let mut request = self.0.address().add(interface.index, address, host_prefix(address));
         if address.is_ipv6() {
             // Duplicate address detection takes a second or two in which the address cannot be bound.
@@ -89,6 +98,14 @@ impl Addresses {
     }
 
     pub(super) async fn remove(&mut self, address: IpAddr, interface: u32) -> io::Result<()> {
+        match broker::asked(Request::Remove(address, interface)).await {
+            Some(answer) => answer.map(drop),
+            None => self.remove_here(address, interface).await,
+        }
+    }
+
+    /// [`Self::remove`] by this very process.
+    pub(crate) async fn remove_here(&mut self, address: IpAddr, interface: u32) -> io::Result<()> {
         let prefix = host_prefix(address);
         let message = match address {
             IpAddr::V4(v4) => {

@@ -16,6 +16,8 @@ use socket2::Socket;
 use tokio::io::AsyncReadExt as _;
 
 pub(super) use super::store::keep;
+use crate::broker;
+
 use super::{FAILED, Inherited, Predecessor, SERVING, SOCKETS_MAX};
 
 /// Longest reason of a successor that is read.
@@ -35,6 +37,9 @@ const PREDECESSOR: &str = "BERTH_RESTART";
 
 /// The name of the link.
 const LINK: &str = "berth-restart";
+
+/// The name of the way to ask the [`broker`](crate::broker), if the predecessor has one.
+const BROKER: &str = "berth-broker";
 
 /// The process that is watched by systemd: the successor is another one.
 const WATCHED: &str = "WATCHDOG_PID";
@@ -61,7 +66,7 @@ pub(super) fn take() -> Option<Inherited> {
         None => predecessor == Some(parent_id()),
     };
     let count = text(COUNT)?.parse::<usize>().ok()?;
-    if !ours || count > SOCKETS_MAX + 1 || TAKEN.swap(true, Ordering::Relaxed) {
+    if !ours || count > SOCKETS_MAX + 2 || TAKEN.swap(true, Ordering::Relaxed) {
         return None;
     }
     let names = text(NAMES).unwrap_or_default();
@@ -84,7 +89,10 @@ pub(super) fn take() -> Option<Inherited> {
         if socket.set_cloexec(true).is_err() || socket.local_addr().is_err() {
             continue;
         }
-        if name == LINK {
+        if name == BROKER {
+            // The first one of this process.
+            let _ = broker::take_over(socket);
+        } else if name == LINK {
             link = Some(UnixStream::from(OwnedFd::from(socket)));
         } else if socket.set_nonblocking(true).is_ok() {
             // Those of a manager's own units may block.
@@ -131,9 +139,10 @@ impl Successor {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let link = tokio::net::UnixStream::from_std(ours)?;
-        let names: Vec<&str> = sockets.iter().map(|(name, _)| name.as_str()).chain([LINK]).collect();
-        let handed: Vec<RawFd> =
-            sockets.iter().map(|(_, socket)| socket.as_raw_fd()).chain([theirs.as_raw_fd()]).collect();
+        let broker = broker::another()?;
+        let own = [(LINK, theirs.as_raw_fd())].into_iter().chain(broker.iter().map(|way| (BROKER, way.as_raw_fd())));
+        let all = sockets.iter().map(|(name, socket)| (name.as_str(), socket.as_raw_fd())).chain(own);
+        let (names, handed): (Vec<&str>, Vec<RawFd>) = all.unzip();
         let predecessor =
             std::iter::once(std::process::id().to_string()).chain(addresses.iter().map(IpAddr::to_string));
         let mut words = env::args_os();
@@ -148,7 +157,7 @@ impl Successor {
         place(&mut command, handed);
         let child = command.spawn()?;
         // Until here the descriptors had to be open.
-        drop(theirs);
+        drop((theirs, broker));
         Ok(Self { child, link, serves: false })
     }
 

@@ -1,7 +1,7 @@
 //! Filters of sockets (classic BPF), which the kernel asks before it takes a packet.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -9,6 +9,7 @@ use rtnetlink::MulticastGroup;
 use socket2::Socket;
 
 use crate::address::{Addresses, Interface};
+use crate::broker::{self, Request};
 
 /// Most interfaces that packets are taken from. A filter has two instructions for each, and the kernel takes 4096.
 const INTERFACES_MAX: usize = 1000;
@@ -58,6 +59,14 @@ async fn inside(addresses: &mut Addresses, named: Option<&str>) -> io::Result<Ve
 
 /// Makes a socket take packets from these interfaces only, instead of those it took them from before.
 fn attach(socket: &Socket, interfaces: &[u32]) -> io::Result<()> {
+    match broker::answered(&Request::TakeFrom(interfaces.to_vec()), Some(socket.as_fd())) {
+        Some(answer) => answer.map(drop),
+        None => take_from_here(socket, interfaces),
+    }
+}
+
+/// [`attach`] by this very process. Newer versions of Linux ask for `NET_ADMIN` where the socket is one of TCP.
+pub(crate) fn take_from_here(socket: &Socket, interfaces: &[u32]) -> io::Result<()> {
     let mut instructions = program(interfaces);
     let program = libc::sock_fprog {
         len: u16::try_from(instructions.len()).map_err(io::Error::other)?,

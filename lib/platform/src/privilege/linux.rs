@@ -11,13 +11,12 @@ use std::process::Command;
 use libc::{c_int, c_long, c_ulong};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::User;
+use super::{Capability, User};
 use crate::nobody;
 
 /// capabilities(7): ports below 1024; addresses, routes and filters.
-const NET_BIND_SERVICE: u32 = 10;
-const NET_ADMIN: u32 = 12;
-const KEPT: u32 = 1 << NET_BIND_SERVICE | 1 << NET_ADMIN;
+const NET_BIND_SERVICE: u64 = 1 << 10;
+const NET_ADMIN: u64 = 1 << 12;
 
 /// The highest number of a capability that can be; the kernel says which ones it does not know.
 const CAPABILITY_MAX: c_ulong = 63;
@@ -135,17 +134,65 @@ pub(super) fn in_own_group(command: &mut Command) {
     command.process_group(0);
 }
 
-pub(super) fn become_user(user: User) -> io::Result<()> {
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("there is more than one thread"));
-    }
+/// Fails if this process has several threads.
+fn alone() -> io::Result<()> {
+    let threads = fs::read_dir("/proc/self/task")?.count();
+    if threads == 1 { Ok(()) } else { Err(io::Error::other("there is more than one thread")) }
+}
+
+/// What the kernel says of this process in a line of its status.
+fn status(line: &str) -> io::Result<String> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let found = status.lines().find_map(|one| Some(one.strip_prefix(line)?.trim().to_owned()));
+    found.ok_or_else(|| io::Error::other(format!("/proc/self/status has no {line}")))
+}
+
+/// The capabilities of a line of the status, as bits.
+fn capabilities(line: &str) -> io::Result<u64> {
+    u64::from_str_radix(&status(line)?, 16).map_err(io::Error::other)
+}
+
+/// Those that this process may use.
+fn permitted() -> io::Result<u64> {
+    capabilities("CapPrm:")
+}
+
+/// What makes the calls of [`FORBIDDEN`] fail.
+fn filter() -> io::Result<BpfProgram> {
     let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let rules = FORBIDDEN.map(|call| (call, Vec::new()));
     let denied = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let filter = SeccompFilter::new(BTreeMap::from(rules), SeccompAction::Allow, denied, architecture);
-    let filter: BpfProgram = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
+    filter.and_then(TryInto::try_into).map_err(io::Error::other)
+}
 
-    for capability in (0..=CAPABILITY_MAX).filter(|number| *number >= 32 || KEPT & 1 << number == 0) {
+pub(super) fn has_network_alone() -> io::Result<bool> {
+    let users = status("Uid:")?;
+    Ok(users.split_ascii_whitespace().all(|user| user != "0") && permitted()? & NET_ADMIN != 0)
+}
+
+pub(super) fn give_up_network() -> io::Result<()> {
+    alone()?;
+    // The others pass to a successor as before.
+    set_capabilities(permitted()? & !NET_ADMIN, capabilities("CapInh:")? & !NET_ADMIN)
+}
+
+pub(super) fn keep_network_alone() -> io::Result<()> {
+    alone()?;
+    let filter = filter()?;
+    set_capabilities(permitted()? & NET_ADMIN, 0)?;
+    // Sets no_new_privs as well.
+    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+}
+
+pub(super) fn become_user(user: User, capability: Capability) -> io::Result<()> {
+    alone()?;
+    let filter = filter()?;
+    let kept = match capability {
+        Capability::Ports => NET_BIND_SERVICE,
+        Capability::Network => NET_ADMIN,
+    };
+    for capability in (0..=CAPABILITY_MAX).filter(|number| kept & 1 << number == 0) {
         match prctl(libc::PR_CAPBSET_DROP, capability) {
             // The kernel has none of this number.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -165,7 +212,7 @@ pub(super) fn become_user(user: User) -> io::Result<()> {
     #[expect(unsafe_code, reason = "std knows no users")]
     let result = unsafe { libc::setresuid(user.id, user.id, user.id) };
     checked(result)?;
-    set_capabilities(KEPT)?;
+    set_capabilities(kept, 0)?;
     // Sets no_new_privs as well.
     seccompiler::apply_filter(&filter).map_err(io::Error::other)
 }
@@ -177,8 +224,8 @@ fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
     checked(result)
 }
 
-/// These capabilities and no others, effective and permitted; none passes to other programs.
-fn set_capabilities(kept: u32) -> io::Result<()> {
+/// These capabilities and no others, effective and permitted; of them, `inherited` may pass to other programs.
+fn set_capabilities(kept: u64, inherited: u64) -> io::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -191,8 +238,10 @@ fn set_capabilities(kept: u32) -> io::Result<()> {
         inheritable: u32,
     }
     let header = Header { version: CAPABILITY_VERSION, pid: 0 };
-    let none = Sets { effective: 0, permitted: 0, inheritable: 0 };
-    let sets = [Sets { effective: kept, permitted: kept, inheritable: 0 }, none];
+    let words =
+        |bits: u64| [bits, bits >> u32::BITS].map(|bits| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default());
+    let (kept, inherited) = (words(kept), words(inherited));
+    let sets = [0, 1].map(|at| Sets { effective: kept[at], permitted: kept[at], inheritable: inherited[at] });
     // SAFETY: this version reads a header and two sets as they stand here, which outlive the call.
     #[expect(unsafe_code, reason = "libc has no function for it")]
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const sets) };

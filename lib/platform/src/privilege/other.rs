@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use super::User;
+use super::{Capability, User};
 
 fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "a process becomes another user on Linux only")
@@ -24,6 +24,19 @@ pub(super) fn hand_over(_: User, _: &Path) -> io::Result<()> {
 
 pub(super) fn in_own_group(_: &mut Command) {}
 
-pub(super) fn become_user(_: User) -> io::Result<()> {
+pub(super) fn become_user(_: User, _: Capability) -> io::Result<()> {
+    Err(unsupported())
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature is shared with linux.rs")]
+pub(super) fn has_network_alone() -> io::Result<bool> {
+    Ok(false)
+}
+
+pub(super) fn give_up_network() -> io::Result<()> {
+    Err(unsupported())
+}
+
+pub(super) fn keep_network_alone() -> io::Result<()> {
     Err(unsupported())
 }

@@ -17,6 +17,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::broker::{self, Request};
 use crate::handover::Handed;
 
 pub(super) const REDIRECTS: bool = true;
@@ -58,6 +59,18 @@ impl Rules {
     }
 
     pub(super) fn install(address: Ipv4Addr, from: u16, to: u16) -> io::Result<Self> {
+        let owner = match broker::answered(&Request::Redirect(address, from), None) {
+            Some(answer) => {
+                let owner = answer?.descriptor.ok_or_else(|| io::Error::other("rules without what they live by"))?;
+                Socket::from(owner)
+            }
+            None => Self::owner(address, from, to)?,
+        };
+        Ok(Self { owner })
+    }
+
+    /// Makes the rules; gives the socket that they live by.
+    pub(super) fn owner(address: Ipv4Addr, from: u16, to: u16) -> io::Result<Socket> {
         let netlink = Some(Protocol::from(libc::NETLINK_NETFILTER));
         let owner = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, netlink)?;
         owner.set_nonblocking(true)?;
@@ -74,7 +87,7 @@ impl Rules {
                 // A table of this name is another process's, or the right is missing.
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EEXIST)) && number < TABLES_MAX => {}
-                answer => return answer.map(|()| Self { owner }),
+                answer => return answer.map(|()| owner),
             }
         }
     }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::{Owner, Transport};
+use super::{Owner, RECEIVE_BUFFER_BYTES, Transport};
+use crate::broker::{self, Request};
 
 /// The same socket as a stream.
 pub(super) fn stream_of(listener: TcpListener) -> TcpStream {
@@ -108,8 +109,16 @@ pub(super) fn forbid_fragments(socket: &Socket, address: SocketAddr) -> io::Resu
 }
 
 /// Sets the buffer beyond the system's limit, which needs `NET_ADMIN`.
-pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
-    let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
+pub(super) fn extend_receive_buffer(socket: &Socket) -> io::Result<()> {
+    match broker::answered(&Request::ReceiveBuffer, Some(socket.as_fd())) {
+        Some(answer) => answer.map(drop),
+        None => extend_receive_buffer_here(socket),
+    }
+}
+
+/// [`extend_receive_buffer`] by this very process.
+pub(crate) fn extend_receive_buffer_here(socket: &Socket) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(RECEIVE_BUFFER_BYTES).map_err(io::Error::other)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
 }
 
@@ -352,17 +361,6 @@ mod tests {
         drop(listener);
         drop(client);
         tcp_listener(address).unwrap();
-    }
-
-    #[test]
-    fn privileged_buffer_exceeds_the_limit_of_the_system() {
-        let limit: usize = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
-        let beyond = 4 * limit;
-        let socket = Socket::from(udp_socket(([127, 0, 0, 1], 0).into()).unwrap());
-        match force_receive_buffer(&socket, beyond) {
-            Ok(()) => assert!(socket.recv_buffer_size().unwrap() >= beyond),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
-        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use windows_sys::Win32::System::Threading::{
 };
 use windows_sys::core::BOOL;
 
-use super::{Owner, Transport};
+use super::{Owner, RECEIVE_BUFFER_BYTES, Transport};
 
 pub(super) const OUT_OF_DESCRIPTORS: &[i32] = &[WSAEMFILE, ERROR_TOO_MANY_OPEN_FILES.cast_signed()];
 
@@ -161,8 +161,8 @@ pub(super) fn forbid_fragments(_: &Socket, _: SocketAddr) -> io::Result<()> {
 }
 
 /// Windows knows no limit beyond which a buffer would need privileges.
-pub(super) fn force_receive_buffer(socket: &Socket, bytes: usize) -> io::Result<()> {
-    socket.set_recv_buffer_size(bytes)
+pub(super) fn extend_receive_buffer(socket: &Socket) -> io::Result<()> {
+    socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)
 }
 
 pub(super) fn forbidden(address: SocketAddr, transport: Transport) -> String {

@@ -1,0 +1,78 @@
+//! `agent broker`: the capability `NET_ADMIN`, for the process that containers talk to, which does without
+//! ([`platform::broker`]).
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use platform::broker;
+use platform::privilege::{self, Capability, User};
+use process::Failure;
+use tokio_util::sync::CancellationToken;
+
+use crate::enroll;
+
+/// How often it is looked whether it still runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Changes addresses, redirects and filters for the process that has started it
+#[derive(Args)]
+pub(crate) struct Broker {
+    /// The addresses that it may change
+    #[arg(long = "address", value_name = "ADDRESS")]
+    addresses: Vec<IpAddr>,
+
+    /// The numbers of the user that root becomes, and of its group
+    #[arg(long = "user", value_name = "NUMBER", num_args = 2, value_names = ["USER", "GROUP"])]
+    user: Vec<u32>,
+}
+
+impl Broker {
+    pub(crate) fn run(&self) -> ExitCode {
+        enroll::finish(self.serve().map(|()| String::new()))
+    }
+
+    fn serve(&self) -> Result<(), Failure> {
+        match self.user[..] {
+            [id, group] => privilege::become_user(User { id, group }, Capability::Network)?,
+            _ => privilege::keep_network_alone()?,
+        }
+        Ok(broker::serve(&self.addresses)?)
+    }
+}
+
+/// Starts a broker for this process, which still has the capability; root's becomes this user.
+///
+/// # Errors
+///
+/// Fails if it does not start.
+pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("broker");
+    for service in services {
+        command.arg(format!("--address={}", service.ip()));
+    }
+    if let Some(User { id, group }) = user {
+        command.arg("--user").arg(id.to_string()).arg(group.to_string());
+    }
+    // What the service manager learns comes from this process.
+    command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdout(Stdio::null());
+    privilege::in_own_group(&mut command);
+    broker::start(command).map_err(|error| format!("the process with the capability NET_ADMIN: {error}").into())
+}
+
+/// Watches the broker of this process until `stop`.
+///
+/// # Errors
+///
+/// Fails when it ends before.
+pub(crate) async fn watch(stop: CancellationToken) -> Result<(), Failure> {
+    let mut turns = tokio::time::interval(LOOK_INTERVAL);
+    while stop.run_until_cancelled(turns.tick()).await.is_some() {
+        if broker::is_gone() {
+            return Err("the process with the capability NET_ADMIN ended".into());
+        }
+    }
+    Ok(())
+}
