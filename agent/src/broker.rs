@@ -59,7 +59,11 @@ pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), F
     // What the service manager learns comes from this process.
     command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdout(Stdio::null());
     privilege::in_own_group(&mut command);
-    broker::start(command).map_err(|error| format!("the process with the capability NET_ADMIN: {error}").into())
+    let started = match user {
+        Some(_) => broker::start(command),
+        None => privilege::starting_with_network(|| broker::start(command)),
+    };
+    started.map_err(|error| format!("the process with the capability NET_ADMIN: {error}").into())
 }
 
 /// Watches the broker of this process until `stop`.

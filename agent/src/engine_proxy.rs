@@ -9,7 +9,6 @@ mod places;
 mod shown;
 mod verbs;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ use tracing::info;
 
 use crate::engine_proxy::exchange::Exchange;
 use crate::engine_proxy::places::Places;
+use crate::separate::end_with_starter;
 
 /// Pass on what Berth needs of a Docker Engine, and refuse everything else
 ///
@@ -93,12 +93,7 @@ impl EngineProxy {
         let policy = policy.with_socket(socket);
         let exchange = Arc::new(Exchange { socket: socket.clone(), policy });
         if self.attached {
-            let stop = launch.stop.clone();
-            // Blocks as long as the other process runs, so it is no task.
-            std::thread::spawn(move || {
-                let _ = io::copy(&mut io::stdin(), &mut io::sink());
-                stop.cancel();
-            });
+            end_with_starter(launch.stop.clone());
         }
         info!(service = "engine-proxy", listen = %self.listen, %engine, "serving");
         let (stop, places) = (launch.stop.clone(), Arc::new(Places::default()));

@@ -135,8 +135,12 @@ struct Up {
 
     /// Once started as root, go on as this user, who may bind ports and nothing else; the engine's socket and the right to add
     /// addresses stay with other processes, which each know a closed list of requests (Linux)
-    #[arg(long = "user", value_name = "USER", env = "BERTH_USER", conflicts_with = "network")]
+    #[arg(long = "user", value_name = "USER", env = "BERTH_USER")]
     run_as: Option<String>,
+
+    /// Only keep the network, until standard input ends: how --user starts what does so as root
+    #[arg(long, hide = true)]
+    only_network: bool,
 
     #[command(flatten)]
     state: StateOptions,
@@ -233,24 +237,25 @@ fn main() -> ExitCode {
 }
 
 fn serve(mut up: Up) -> ExitCode {
+    if up.only_network {
+        return separate::only_network(up);
+    }
     // While there is one thread: the others are to be the same user's.
-    let proxy = match separate::separate(&mut up) {
-        Ok(proxy) => proxy,
+    let companions = match separate::separate(&mut up) {
+        Ok(companions) => companions,
         Err(failure) => return enroll::finish(Err(failure)),
     };
     let process = up.process.clone();
     let code = launch(&process, |mut launch| {
-        if let Some(proxy) = &proxy {
-            launch.spawn("the engine proxy", proxy.watch(launch.stop.clone()));
+        for companion in &companions {
+            launch.spawn("a process beside this one", companion.watch(launch.stop.clone()));
         }
         if platform::broker::is_used() {
             launch.spawn("the broker", broker::watch(launch.stop.clone()));
         }
         run(launch, up)
     });
-    if let Some(proxy) = proxy {
-        proxy.finish();
-    }
+    companions.iter().for_each(separate::Companion::finish);
     code
 }
 

@@ -4,6 +4,8 @@
 //! Linux, as root, with Debian's docker.io, etcd-server, nftables and busybox-static.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 use std::time::Duration;
 
@@ -378,4 +380,54 @@ fn a_cluster_file_says_which_host_has_which_subnet() {
     done(launch(&["network", "remove"]).run());
     assert_eq!(routes(), "");
     assert!(switch.on(0, &["ip", "route", "show", "10.42.9.0/24"]).contains(foreign));
+}
+
+#[test]
+fn with_another_user_root_keeps_the_network_in_a_process_of_its_own() {
+    const USER: u32 = 64_123;
+    let Some(switch) = tests::namespace::Switch::try_new(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let (file, state) = (folder.path().join("cluster.yml"), folder.path().join("state"));
+    let hosts = "- { name: host-1, agent_ip: 10.44.0.1, subnet: 10.42.1.0/24 }
+- { name: host-2, agent_ip: 10.44.0.2, subnet: 10.42.2.0/24 }";
+    let range = "networks: [{ name: berth, metadata: { cidr: 10.42.0.0/16, owner: us } }]";
+    std::fs::write(&file, format!("berth: 1\nhost: host-1\n{range}\nhosts:\n{hosts}\n...\n")).unwrap();
+    let routes = || switch.on(0, &["ip", "route", "show", "proto", "98"]);
+    let launch = Launch::bare(Executable::Agent).word("up").word(&file).flag("--network").logged();
+    let launch = launch.in_namespace(&switch.hosts[0]).with("--state-dir", &state).with("--user", USER.to_string());
+    let user_of = |path: &str| std::fs::metadata(path).unwrap().uid();
+    for is_killed in [false, true] {
+        let mut agent = launch.start();
+        eventually("a route", LIMIT, || routes().starts_with("10.42.2.0/24 via 10.44.0.2").then_some(()));
+        let pid = agent.pid();
+        eventually("the agent is that user", LIMIT, || {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let is_other = status.contains(&format!("Uid:\t{USER}")) && status.contains("CapEff:\t0000000000000400");
+            is_other.then_some(())
+        });
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let keeps = |child: &&str| {
+            std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap().contains("--only-network")
+        };
+        let keeper = children.split_whitespace().find(keeps).unwrap();
+        assert!(std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap().contains("Uid:\t0\t0\t0\t0"));
+        assert_eq!(user_of(state.to_str().unwrap()), USER);
+        assert_eq!(user_of(&format!("{}-network", state.display())), 0);
+        if is_killed {
+            assert!(Command::new("kill").args(["-KILL", keeper]).status().unwrap().success());
+            assert_eq!(agent.ended(LIMIT).code(), Some(1));
+            assert!(agent.log().contains("the process that keeps the network ended"), "{}", agent.log());
+        } else {
+            agent.stop();
+        }
+        let children: Vec<_> = children.split_whitespace().map(|child| format!("/proc/{child}")).collect();
+        let is_gone = |process: &String| !std::path::Path::new(process).exists();
+        eventually("the others end too", LIMIT, || children.iter().all(is_gone).then_some(()));
+        assert!(routes().contains("10.42.2.0/24"), "what was changed stays");
+    }
+    let remove = Launch::bare(Executable::Agent).word("network").word("remove").in_namespace(&switch.hosts[0]);
+    let remove = remove.with("--source", format!("file:{}", file.display()));
+    done(remove.with("--state-dir", format!("{}-network", state.display())).run());
+    assert_eq!(routes(), "");
 }

@@ -171,6 +171,77 @@ fn the_same_executables_give_the_same_packages_which_are_complete() {
     assert_eq!(tables, fs::read_to_string(expected).unwrap(), "UPDATE=1 cargo test -p tests --test packages");
 }
 
+/// What the schemas of winget (1.10.0) demand of the fields that a manifest has here; what Windows makes of it only Windows shows.
+const WINGET: [(&str, &[(&str, &str)]); 3] = [
+    ("", &[("DefaultLocale", "en-US"), ("ManifestType", "version")]),
+    (
+        ".locale.en-US",
+        &[
+            ("PackageLocale", "en-US"),
+            ("Publisher", ".{2,256}"),
+            ("PackageName", ".{2,256}"),
+            ("License", ".{3,512}"),
+            ("ShortDescription", ".{3,256}"),
+            ("ManifestType", "defaultLocale"),
+        ],
+    ),
+    (
+        ".installer",
+        &[
+            ("MinimumOSVersion", r"\d{1,5}(\.\d{1,5}){3}"),
+            ("InstallerType", "msi"),
+            ("Scope", "machine"),
+            ("ElevationRequirement", "elevationRequired"),
+            ("UpgradeBehavior", "install"),
+            ("ManifestType", "installer"),
+        ],
+    ),
+];
+
+#[test]
+fn the_manifest_for_winget_says_what_the_installer_is() {
+    let Some(python) = python_packages("yaml", &["PyYAML==6.0.2"]) else { return };
+    if !tools() {
+        return;
+    }
+    let executables = stand_ins(&[]);
+    let packages = release(executables.path(), "0.1.0", &["--url", "https://example.org/berth/", "msi", "winget"]);
+    shell("unzip -q -j *-winget.zip", packages.path());
+    let matches = |value: &Value, pattern: &str| {
+        let script = "import re, sys; sys.exit(not re.fullmatch(sys.argv[1], sys.argv[2]))";
+        run(Command::new("python3").args(["-c", script, pattern, value.as_str().unwrap_or_default()])).status.success()
+    };
+    let read = |part: &str| -> Value {
+        let script = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
+        let file = packages.path().join(format!("Berth.Berth{part}.yaml"));
+        serde_json::from_str(&check(Command::new(python.join("python3")).args(["-c", script]).arg(file))).unwrap()
+    };
+    let common =
+        [("PackageIdentifier", r"Berth\.Berth"), ("PackageVersion", r"0\.1\.0"), ("ManifestVersion", r"1\.10\.0")];
+    for (part, fields) in WINGET {
+        let manifest = read(part);
+        for (field, pattern) in fields.iter().chain(&common) {
+            assert!(matches(&manifest[field], pattern), "{part}: {field}: {}", manifest[field]);
+        }
+        let lists = if part == ".installer" { 2 } else { 0 };
+        assert_eq!(manifest.as_object().unwrap().len(), fields.len() + common.len() + lists, "{manifest}");
+    }
+    let installer = &read(".installer")["Installers"][0];
+    let code = shell("msiinfo export *.msi Property", packages.path());
+    let code = code.lines().find_map(|line| line.trim_end().strip_prefix("ProductCode\t")).unwrap();
+    assert_eq!(installer["ProductCode"].as_str().unwrap().to_uppercase(), code.to_uppercase());
+    let sum = shell("sha256sum *.msi", packages.path());
+    assert_eq!(installer["InstallerSha256"], sum.split(' ').next().unwrap().to_uppercase());
+    assert_eq!(installer["InstallerUrl"], "https://example.org/berth/berth-0.1.0-windows-x86_64.msi");
+    assert_eq!(installer["Architecture"], "x64");
+
+    // Without an address there is nothing that winget could download.
+    let release = repository().join("images/release");
+    let refused = run(Command::new(release).args(["--quick", "--output"]).arg(packages.path()).args(["msi", "winget"]));
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("winget needs --url"), "{why}");
+}
+
 #[test]
 fn the_bill_of_materials_is_valid_and_names_what_is_linked() {
     let Some(python) = python_packages("cyclonedx", &["cyclonedx-python-lib[json-validation]==11.12.0"]) else {

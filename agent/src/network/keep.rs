@@ -49,6 +49,16 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
+    /// The command with these options.
+    pub(crate) fn of(
+        live: live::Options,
+        state: StateOptions,
+        docker_certs: Option<PathBuf>,
+        process: ProcessOptions,
+    ) -> Self {
+        Self { host: ThisHost { live, state, docker_certs }, process }
+    }
+
     /// Follows the claims and does what they want.
     ///
     /// # Errors

@@ -27,6 +27,11 @@ pub fn start(command: Command) -> io::Result<()> {
     system::start(command)
 }
 
+/// Runs this program again in place of this process, which goes on as what it was, with its broker. Returns only if that fails.
+pub fn run_again() -> io::Error {
+    system::run_again()
+}
+
 /// Does what is asked on standard input, for these addresses alone, until nobody can ask any more.
 ///
 /// To be called by the process that [`start`] has started, while it has one thread.

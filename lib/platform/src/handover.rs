@@ -18,6 +18,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
 use socket2::{SockRef, Socket, Type};
+#[cfg(target_os = "linux")]
+pub(crate) use system::run_again;
 
 /// Most sockets that are handed over: 16 for datagrams and about ten listeners.
 const SOCKETS_MAX: usize = 64;

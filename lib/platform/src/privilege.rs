@@ -69,29 +69,39 @@ pub fn become_user(user: User, capability: Capability) -> io::Result<()> {
     system::become_user(user, capability)
 }
 
-/// Whether this process has `NET_ADMIN` without being root's, as a manager of services gives it.
+/// Whether this process is not root's and passes `NET_ADMIN` on to programs that it runs, as a manager of services has it do (ambient
+/// capabilities).
 ///
 /// # Errors
 ///
 /// Fails if the system does not say what the process may do.
-pub fn has_network_alone() -> io::Result<bool> {
-    system::has_network_alone()
+pub fn passes_network_on() -> io::Result<bool> {
+    system::passes_network_on()
 }
 
-/// Gives up `NET_ADMIN`.
+/// Starts a program that gets `NET_ADMIN` of what this process passes on, and nothing else.
+///
+/// # Errors
+///
+/// What `start` says, or the system.
+pub fn starting_with_network<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    system::starting_with_network(start)
+}
+
+/// Passes `NET_ADMIN` on no more. What this process runs in its own place then does not have it.
 ///
 /// # Errors
 ///
 /// Fails if this process has more than one thread: only the calling one would change.
-pub fn give_up_network() -> io::Result<()> {
-    system::give_up_network()
+pub fn pass_network_on_no_more() -> io::Result<()> {
+    system::pass_network_on_no_more()
 }
 
-/// Gives up every capability but `NET_ADMIN`, and the system calls that [`become_user`] gives up.
+/// Gives up the system calls that [`become_user`] gives up, for a process that was started with `NET_ADMIN` alone.
 ///
 /// # Errors
 ///
-/// Fails if this process has more than one thread: only the calling one would change.
+/// Fails if this process has another capability, or more than one thread: only the calling one would change.
 pub fn keep_network_alone() -> io::Result<()> {
     system::keep_network_alone()
 }

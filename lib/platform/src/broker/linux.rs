@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::address::Addresses;
 use crate::stop::{ReloadEvents, StopEvents};
-use crate::{descriptors, ingress, redirect, socket};
+use crate::{descriptors, handover, ingress, redirect, socket};
 
 /// Longest wait for an answer: what is asked takes milliseconds.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -169,6 +169,13 @@ pub(super) fn start(mut command: Command) -> io::Result<()> {
         return Err(error);
     }
     BROKER.set(channel).map_err(|_| io::Error::other("this process has a broker already"))
+}
+
+pub(super) fn run_again() -> io::Error {
+    match BROKER.get() {
+        Some(channel) => handover::run_again(&channel.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        None => io::Error::other("this process has no broker"),
+    }
 }
 
 pub(super) fn is_used() -> bool {

@@ -12,6 +12,10 @@ pub(super) fn start(_: Command) -> io::Result<()> {
     Err(unsupported())
 }
 
+pub(super) fn run_again() -> io::Error {
+    unsupported()
+}
+
 pub(super) fn serve(_: &[IpAddr]) -> io::Result<()> {
     Err(unsupported())
 }

@@ -106,6 +106,28 @@ pub(super) fn take() -> Option<Inherited> {
     Some(Inherited { sockets, predecessor })
 }
 
+/// Runs this program again in place of this process, with the same arguments, what was handed to it, and a way to ask a broker. Returns
+/// only if that fails.
+pub(crate) fn run_again(broker: &Socket) -> io::Error {
+    let text = |name| env::var(name).ok();
+    let ours = text(PROCESS).and_then(|process| process.parse().ok()) == Some(std::process::id());
+    let count: RawFd = text(COUNT).filter(|_| ours).and_then(|count| count.parse().ok()).unwrap_or_default();
+    let mut names: Vec<_> = text(NAMES).unwrap_or_default().split(':').map(str::to_owned).collect();
+    names.resize(usize::try_from(count).unwrap_or_default(), String::new());
+    names.push(BROKER.to_owned());
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    let mut words = env::args_os();
+    let mut command = Command::new(program);
+    command.arg0(words.next().unwrap_or_default()).args(words);
+    command.env(COUNT, names.len().to_string()).env(NAMES, names.join(":"));
+    command.env(PROCESS, std::process::id().to_string());
+    place(&mut command, (FIRST..FIRST + count).chain([broker.as_raw_fd()]).collect());
+    command.exec()
+}
+
 /// The successor's end of the link.
 #[derive(Clone, Debug)]
 pub(super) struct Link(Arc<UnixStream>);

@@ -152,10 +152,8 @@ fn capabilities(line: &str) -> io::Result<u64> {
     u64::from_str_radix(&status(line)?, 16).map_err(io::Error::other)
 }
 
-/// Those that this process may use.
-fn permitted() -> io::Result<u64> {
-    capabilities("CapPrm:")
-}
+/// The line with those that programs get which this process runs.
+const AMBIENT: &str = "CapAmb:";
 
 /// What makes the calls of [`FORBIDDEN`] fail.
 fn filter() -> io::Result<BpfProgram> {
@@ -166,23 +164,38 @@ fn filter() -> io::Result<BpfProgram> {
     filter.and_then(TryInto::try_into).map_err(io::Error::other)
 }
 
-pub(super) fn has_network_alone() -> io::Result<bool> {
+pub(super) fn passes_network_on() -> io::Result<bool> {
     let users = status("Uid:")?;
-    Ok(users.split_ascii_whitespace().all(|user| user != "0") && permitted()? & NET_ADMIN != 0)
+    Ok(users.split_ascii_whitespace().all(|user| user != "0") && capabilities(AMBIENT)? & NET_ADMIN != 0)
 }
 
-pub(super) fn give_up_network() -> io::Result<()> {
+pub(super) fn starting_with_network<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let others = capabilities(AMBIENT)? & !NET_ADMIN;
+    pass_on(libc::PR_CAP_AMBIENT_LOWER, others)?;
+    let started = start();
+    pass_on(libc::PR_CAP_AMBIENT_RAISE, others)?;
+    started
+}
+
+pub(super) fn pass_network_on_no_more() -> io::Result<()> {
     alone()?;
-    // The others pass to a successor as before.
-    set_capabilities(permitted()? & !NET_ADMIN, capabilities("CapInh:")? & !NET_ADMIN)
+    pass_on(libc::PR_CAP_AMBIENT_LOWER, NET_ADMIN)
+}
+
+/// Has programs that this process runs get these capabilities, or not get them.
+fn pass_on(how: c_int, capabilities: u64) -> io::Result<()> {
+    let how = how.unsigned_abs().into();
+    let mut each = (0..=CAPABILITY_MAX).filter(|number| capabilities & 1 << number != 0);
+    each.try_for_each(|number| prctl(libc::PR_CAP_AMBIENT, [how, number]))
 }
 
 pub(super) fn keep_network_alone() -> io::Result<()> {
     alone()?;
-    let filter = filter()?;
-    set_capabilities(permitted()? & NET_ADMIN, 0)?;
+    if capabilities("CapPrm:")? != NET_ADMIN {
+        return Err(io::Error::other("this process was not started with NET_ADMIN alone"));
+    }
     // Sets no_new_privs as well.
-    seccompiler::apply_filter(&filter).map_err(io::Error::other)
+    seccompiler::apply_filter(&filter()?).map_err(io::Error::other)
 }
 
 pub(super) fn become_user(user: User, capability: Capability) -> io::Result<()> {
@@ -193,13 +206,13 @@ pub(super) fn become_user(user: User, capability: Capability) -> io::Result<()> 
         Capability::Network => NET_ADMIN,
     };
     for capability in (0..=CAPABILITY_MAX).filter(|number| kept & 1 << number == 0) {
-        match prctl(libc::PR_CAPBSET_DROP, capability) {
+        match prctl(libc::PR_CAPBSET_DROP, [capability, 0]) {
             // The kernel has none of this number.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             other => other?,
         }
     }
-    prctl(libc::PR_SET_KEEPCAPS, 1)?;
+    prctl(libc::PR_SET_KEEPCAPS, [1, 0])?;
     // SAFETY: an empty list, of which nothing is read.
     #[expect(unsafe_code, reason = "std knows no groups")]
     let result = unsafe { libc::setgroups(0, std::ptr::null()) };
@@ -212,20 +225,20 @@ pub(super) fn become_user(user: User, capability: Capability) -> io::Result<()> 
     #[expect(unsafe_code, reason = "std knows no users")]
     let result = unsafe { libc::setresuid(user.id, user.id, user.id) };
     checked(result)?;
-    set_capabilities(kept, 0)?;
+    set_capabilities(kept)?;
     // Sets no_new_privs as well.
     seccompiler::apply_filter(&filter).map_err(io::Error::other)
 }
 
-fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
-    // SAFETY: these options take a number, and no others are given.
+fn prctl(option: c_int, [first, second]: [c_ulong; 2]) -> io::Result<()> {
+    // SAFETY: these options take numbers, and no others are given.
     #[expect(unsafe_code, reason = "std knows no capabilities")]
-    let result = unsafe { libc::prctl(option, value, 0, 0, 0) };
+    let result = unsafe { libc::prctl(option, first, second, 0, 0) };
     checked(result)
 }
 
-/// These capabilities and no others, effective and permitted; of them, `inherited` may pass to other programs.
-fn set_capabilities(kept: u64, inherited: u64) -> io::Result<()> {
+/// These capabilities and no others, effective and permitted; none passes to other programs.
+fn set_capabilities(kept: u64) -> io::Result<()> {
     #[repr(C)]
     struct Header {
         version: u32,
@@ -238,10 +251,10 @@ fn set_capabilities(kept: u64, inherited: u64) -> io::Result<()> {
         inheritable: u32,
     }
     let header = Header { version: CAPABILITY_VERSION, pid: 0 };
-    let words =
-        |bits: u64| [bits, bits >> u32::BITS].map(|bits| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default());
-    let (kept, inherited) = (words(kept), words(inherited));
-    let sets = [0, 1].map(|at| Sets { effective: kept[at], permitted: kept[at], inheritable: inherited[at] });
+    let sets = [kept, kept >> u32::BITS].map(|bits| {
+        let word = u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
+        Sets { effective: word, permitted: word, inheritable: 0 }
+    });
     // SAFETY: this version reads a header and two sets as they stand here, which outlive the call.
     #[expect(unsafe_code, reason = "libc has no function for it")]
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, &raw const sets) };

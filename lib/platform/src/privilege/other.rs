@@ -29,11 +29,15 @@ pub(super) fn become_user(_: User, _: Capability) -> io::Result<()> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature is shared with linux.rs")]
-pub(super) fn has_network_alone() -> io::Result<bool> {
+pub(super) fn passes_network_on() -> io::Result<bool> {
     Ok(false)
 }
 
-pub(super) fn give_up_network() -> io::Result<()> {
+pub(super) fn starting_with_network<T>(_: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    Err(unsupported())
+}
+
+pub(super) fn pass_network_on_no_more() -> io::Result<()> {
     Err(unsupported())
 }
 
