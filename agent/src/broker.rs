@@ -1,7 +1,7 @@
 //! `agent broker`: the capability `NET_ADMIN`, for the process that containers talk to, which does without
 //! ([`platform::broker`]).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Changes addresses, redirects and filters for the process that has started it
 #[derive(Args)]
 pub(crate) struct Broker {
-    /// The addresses that it may change
-    #[arg(long = "address", value_name = "ADDRESS")]
-    addresses: Vec<IpAddr>,
+    /// The services whose addresses it may change, and which it may redirect
+    #[arg(long = "service", value_name = "ADDRESS:PORT")]
+    services: Vec<SocketAddr>,
 
     /// The numbers of the user that root becomes, and of its group
     #[arg(long = "user", value_name = "NUMBER", num_args = 2, value_names = ["USER", "GROUP"])]
@@ -38,7 +38,7 @@ impl Broker {
             [id, group] => privilege::become_user(User { id, group }, Capability::Network)?,
             _ => privilege::keep_network_alone()?,
         }
-        Ok(broker::serve(&self.addresses)?)
+        Ok(broker::serve(&self.services)?)
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), F
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("broker");
     for service in services {
-        command.arg(format!("--address={}", service.ip()));
+        command.arg(format!("--service={service}"));
     }
     if let Some(User { id, group }) = user {
         command.arg("--user").arg(id.to_string()).arg(group.to_string());

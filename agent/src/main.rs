@@ -248,6 +248,7 @@ fn serve(mut up: Up) -> ExitCode {
     let process = up.process.clone();
     let code = launch(&process, |mut launch| {
         for companion in &companions {
+            companion.report_to(launch.readiness.clone());
             launch.spawn("a process beside this one", companion.watch(launch.stop.clone()));
         }
         if platform::broker::is_used() {

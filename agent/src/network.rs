@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use process::launch;
 
-pub(crate) use keep::{Keep, keep};
+pub(crate) use keep::{Keep, PART, keep};
 pub(crate) use look::{Looked, look};
 
 /// Give each host a subnet for its containers, and route to those of all others

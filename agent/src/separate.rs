@@ -4,7 +4,7 @@
 //! Everything happens before there are threads, sockets or a log. The process that was started goes on as the service,
 //! with its number, its signals and its exit code; the others are its children, and end when it does.
 
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,13 @@ use engine::Endpoint;
 use live::Origin;
 use live::config::Engine;
 use platform::privilege::{self, Capability, User};
+use platform::stop::RestartEvents;
 use process::{Failure, ProcessOptions, StateOptions, launch};
+use source::{Readiness, Reasons};
 use tokio_util::sync::CancellationToken;
 
 use crate::enroll::finish;
-use crate::network::Keep;
+use crate::network::{Keep, PART as NETWORK};
 use crate::{Up, broker};
 
 /// Longest wait for the proxy to listen.
@@ -41,9 +43,25 @@ pub(crate) struct Companion {
 impl Companion {
     fn start(what: &'static str, mut command: Command) -> Result<Self, Failure> {
         // What the service manager learns comes from this process.
-        command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdin(Stdio::piped()).stdout(Stdio::null());
+        command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdin(Stdio::piped());
         privilege::in_own_group(&mut command);
         Ok(Self { what, child: Arc::new(Mutex::new(command.spawn()?)) })
+    }
+
+    /// Has `readiness` say what the process says of itself, if it does.
+    pub(crate) fn report_to(&self, readiness: Arc<Readiness>) {
+        let Some(output) = locked(&self.child).stdout.take() else { return };
+        // Blocks as long as the other process runs, so it is no task.
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let Ok([reasons, warnings]) = serde_json::from_str::<State>(&line) else { continue };
+                match &reasons[..] {
+                    [] => readiness.ready(NETWORK),
+                    _ => readiness.not_ready(NETWORK, reasons.join("; ")),
+                }
+                readiness.warn(NETWORK, warnings.into_iter().next());
+            }
+        });
     }
 
     /// Fails if it has ended.
@@ -102,6 +120,7 @@ fn locked(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
 ///
 /// Fails if there is no such user, this process is not root's, or one of the others does not start.
 pub(crate) fn separate(up: &mut Up) -> Result<Vec<Companion>, Failure> {
+    platform::handover::keep_to_itself();
     let services = up.service_addresses();
     let Some(name) = up.run_as.clone() else {
         // As the unit of the packages starts it. Changing routes needs more than a broker does.
@@ -120,9 +139,6 @@ pub(crate) fn separate(up: &mut Up) -> Result<Vec<Companion>, Failure> {
     let certificates = up.scheduler_options.docker_certs.as_deref();
     let engine = up.live.engine(&origin).map(|engine| live::follow::reach(engine, certificates)).transpose()?;
     let mut companions = Vec::new();
-    if std::mem::take(&mut up.network) {
-        companions.push(network().map_err(failed)?);
-    }
     // One that is not on this machine has no socket to keep from anyone.
     if let Some((Endpoint::Local(socket), _)) = engine {
         let folder = format!("/run/berth-engine.{}", std::process::id());
@@ -139,6 +155,16 @@ pub(crate) fn separate(up: &mut Up) -> Result<Vec<Companion>, Failure> {
         made.and_then(|()| privilege::hand_over(user, folder))
             .map_err(|error| format!("--user {name}: {}: {error}", folder.display()))?;
     }
+    if std::mem::take(&mut up.network) {
+        up.state
+            .state_dir
+            .as_deref()
+            .ok_or(NO_STATE)
+            .map_err(Failure::from)
+            .and_then(|folder| beside(folder, user))
+            .map_err(failed)?;
+        companions.push(network().map_err(failed)?);
+    }
     broker::start(&services, Some(user)).map_err(failed)?;
     privilege::become_user(user, Capability::Ports).map_err(wrong)?;
     Ok(companions)
@@ -147,19 +173,25 @@ pub(crate) fn separate(up: &mut Up) -> Result<Vec<Companion>, Failure> {
 /// What keeps the network: this command once more, as root.
 fn network() -> Result<Companion, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1)).arg("--only-network");
+    let mut words = std::env::args_os().skip(1);
+    // Behind `up`, since the last word may be a file behind `--`.
+    command.args(words.next()).arg("--only-network").args(words).stdout(Stdio::piped());
     Companion::start("the process that keeps the network", command)
 }
 
-/// Keeps the network of these options as long as the process that has started this one.
+/// Keeps the network of these options as long as the process that has started this one, and says on standard output how it is.
 pub(crate) fn only_network(up: Up) -> ExitCode {
-    let Up { file, mut live, state, scheduler_options, process, .. } = up;
-    live.source = match live.origin(file) {
-        Ok(origin) => Some(origin),
+    let Up { file, mut live, state, run_as, scheduler_options, process, .. } = up;
+    let prepared = live.origin(file).and_then(|origin| {
+        let user = run_as
+            .map_or_else(|| Err(Failure::from("--only-network is for --user")), |name| Ok(privilege::user(&name)?))?;
+        Ok((origin, beside(&state.state_dir.ok_or(NO_STATE)?, user)?))
+    });
+    let (origin, folder) = match prepared {
+        Ok(prepared) => prepared,
         Err(failure) => return finish(Err(failure)),
     };
-    // What it undoes as root is not for the user that containers talk to.
-    let state = StateOptions { state_dir: state.state_dir.map(|folder| beside(&folder)) };
+    live.source = Some(origin);
     // The other process has the log and the addresses.
     let process = ProcessOptions {
         log: None,
@@ -170,18 +202,68 @@ pub(crate) fn only_network(up: Up) -> ExitCode {
         keep_address: false,
         ..process
     };
+    let state = StateOptions { state_dir: Some(folder) };
     let keep = Keep::of(live, state, scheduler_options.docker_certs, process);
     launch(&keep.process.clone(), |launch| {
         end_with_starter(launch.stop.clone());
-        keep.serve(launch)
+        let (readiness, stop) = (launch.readiness.clone(), launch.stop.clone());
+        async move {
+            // Whoever asks all processes of the agent to start again does not mean this one.
+            let _ignored = RestartEvents::new()?;
+            tokio::spawn(stop.run_until_cancelled_owned(say_state(readiness)));
+            keep.serve(launch).await
+        }
     })
 }
 
-/// The folder beside another one for what keeps the network.
-fn beside(folder: &Path) -> PathBuf {
-    let mut name = folder.as_os_str().to_owned();
+/// Why there is no network for another user.
+const NO_STATE: &str = "the network needs a state directory, in which its changes are noted: give --state-dir DIR";
+
+/// The folder beside that of the agent's state. What root undoes is not for the user that containers talk to, so it is no folder of that
+/// user's, nor in one.
+fn beside(folder: &Path, user: User) -> Result<PathBuf, Failure> {
+    let folder = std::path::absolute(folder)?;
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err(
+            format!("--state-dir {}: name a folder below the root, without `..` at its end", folder.display()).into()
+        );
+    };
+    for above in parent.ancestors() {
+        if privilege::owns(user, above)? {
+            return Err(format!(
+                "--state-dir {}: {} belongs to the user of --user, who could put something else in place of the state of the network",
+                folder.display(),
+                above.display()
+            )
+            .into());
+        }
+    }
+    let mut name = name.to_owned();
     name.push("-network");
-    name.into()
+    Ok(parent.join(name))
+}
+
+/// What a process says of itself, a line for each change: why it is not ready, and its warnings.
+type State = [Vec<String>; 2];
+
+/// Says on standard output why the network is not kept, and what is wrong with it, whenever that changes.
+async fn say_state(readiness: Arc<Readiness>) {
+    let (mut reasons, mut warnings) = (readiness.watch(), readiness.watch_warnings());
+    loop {
+        let texts = |of: &Reasons| of.values().cloned().collect();
+        let state: State = [texts(&reasons.borrow_and_update()), texts(&warnings.borrow_and_update())];
+        if let Ok(line) = serde_json::to_string(&state) {
+            // Nobody may read any more: then this process ends.
+            let _ = writeln!(io::stdout(), "{line}");
+        }
+        let changed = tokio::select! {
+            changed = reasons.changed() => changed,
+            changed = warnings.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
 }
 
 /// Where the proxy listens.
@@ -200,6 +282,7 @@ fn proxy(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
     if let Some(policy) = policy {
         command.arg("--policy").arg(policy);
     }
+    command.stdout(Stdio::null());
     let proxy = Companion::start("the process with the engine's socket", command)?;
     let begun = Instant::now();
     while !Path::new(&listening(folder)).exists() {
@@ -214,4 +297,20 @@ fn proxy(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
         std::thread::sleep(START_INTERVAL);
     }
     Ok(proxy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_the_network_is_beside_that_of_the_agent_however_it_is_written() {
+        let user = User { id: 64_123, group: 64_123 };
+        for written in ["/nowhere/berth", "/nowhere/berth/", "/nowhere/berth/.", "//nowhere/./berth//"] {
+            assert_eq!(beside(Path::new(written), user).unwrap(), Path::new("/nowhere/berth-network"), "{written}");
+        }
+        for written in ["/", "/nowhere/.."] {
+            assert!(beside(Path::new(written), user).is_err(), "{written}");
+        }
+    }
 }

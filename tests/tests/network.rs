@@ -396,6 +396,19 @@ fn with_another_user_root_keeps_the_network_in_a_process_of_its_own() {
     let routes = || switch.on(0, &["ip", "route", "show", "proto", "98"]);
     let launch = Launch::bare(Executable::Agent).word("up").word(&file).flag("--network").logged();
     let launch = launch.in_namespace(&switch.hosts[0]).with("--state-dir", &state).with("--user", USER.to_string());
+    // Without a place for what it changes there is none, and a folder in one of that user's is no such place.
+    let within = folder.path().join("within");
+    std::fs::create_dir(&within).unwrap();
+    std::os::unix::fs::chown(&within, Some(USER), Some(USER)).unwrap();
+    let anywhere =
+        Launch::bare(Executable::Agent).word("up").word(&file).flag("--network").with("--user", USER.to_string());
+    for (refused, why) in [
+        (anywhere.clone(), "--state-dir DIR"),
+        (anywhere.with("--state-dir", within.join("state")), "belongs to the user"),
+    ] {
+        let ended = refused.in_namespace(&switch.hosts[0]).run();
+        assert!(ended.code == Some(1) && ended.errors.contains(why), "{}", ended.errors);
+    }
     let user_of = |path: &str| std::fs::metadata(path).unwrap().uid();
     for is_killed in [false, true] {
         let mut agent = launch.start();
@@ -414,6 +427,14 @@ fn with_another_user_root_keeps_the_network_in_a_process_of_its_own() {
         assert!(std::fs::read_to_string(format!("/proc/{keeper}/status")).unwrap().contains("Uid:\t0\t0\t0\t0"));
         assert_eq!(user_of(state.to_str().unwrap()), USER);
         assert_eq!(user_of(&format!("{}-network", state.display())), 0);
+        // What it says of itself stands where one looks.
+        let readyz = || switch.on(0, &["curl", "-s", "-m", "2", "http://127.0.0.1:8112/readyz"]);
+        eventually("the agent is ready", LIMIT, || readyz().contains("\"ready\":true").then_some(()));
+        let beside = "ip route replace 10.42.2.0/24 via 10.44.0.9 metric 1";
+        switch.on(0, &beside.split(' ').collect::<Vec<_>>());
+        switch.on(0, &["ip", "link", "set", "eth0", "down"]);
+        switch.on(0, &["ip", "link", "set", "eth0", "up"]);
+        eventually("the route is back", LIMIT, || routes().contains("10.42.2.0/24").then_some(()));
         if is_killed {
             assert!(Command::new("kill").args(["-KILL", keeper]).status().unwrap().success());
             assert_eq!(agent.ended(LIMIT).code(), Some(1));

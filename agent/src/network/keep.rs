@@ -32,7 +32,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The part of readiness.
-const PART: &str = "network";
+pub(crate) const PART: &str = "network";
 
 /// Keep the network of this host as the claims want it, until asked to stop
 ///
@@ -96,7 +96,11 @@ pub(crate) async fn keep(
             match context(&options, Some(&origin), &state, certificates.clone()).await {
                 Ok(context) => break context,
                 Err(failure) => {
-                    readiness.not_ready(PART, failure.to_string());
+                    let why = failure.to_string();
+                    if readiness.reasons().get(PART) != Some(&why) {
+                        warn!("the network of this host is not kept: {why}");
+                        readiness.not_ready(PART, why);
+                    }
                     sleep(RETRY).await;
                 }
             }

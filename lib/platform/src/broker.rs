@@ -4,7 +4,7 @@
 //! capability for that, it could as well change every route and firewall of the host. So it starts a broker first, gives the
 //! capability up, and from then on asks: the functions of [`address`](crate::address), [`redirect`](crate::redirect),
 //! [`ingress`](crate::ingress) and [`socket`](crate::socket) do so by themselves in a process that has a broker. The broker knows
-//! [these requests](Request) and no others, for the addresses that it was started with. It ends with the last process that can ask
+//! [these requests](Request) and no others, for the addresses and ports that it was started with. It ends with the last process that can ask
 //! it: the one that started it, or a successor of that ([`handover`](crate::handover)). Linux only.
 
 #[cfg_attr(target_os = "linux", path = "broker/linux.rs")]
@@ -12,7 +12,7 @@
 mod system;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::process::Command;
 
 #[cfg(target_os = "linux")]
@@ -32,15 +32,15 @@ pub fn run_again() -> io::Error {
     system::run_again()
 }
 
-/// Does what is asked on standard input, for these addresses alone, until nobody can ask any more.
+/// Does what is asked on standard input, for these services alone, until nobody can ask any more.
 ///
 /// To be called by the process that [`start`] has started, while it has one thread.
 ///
 /// # Errors
 ///
 /// Fails if standard input is something else.
-pub fn serve(addresses: &[IpAddr]) -> io::Result<()> {
-    system::serve(addresses)
+pub fn serve(services: &[SocketAddr]) -> io::Result<()> {
+    system::serve(services)
 }
 
 /// Whether this process has a broker.

@@ -212,6 +212,11 @@ impl Successor {
     }
 }
 
+/// Has programs that this process starts from now on not get what was handed to it, and is not [taken](Inherited::take) yet.
+pub fn keep_to_itself() {
+    system::keep_to_itself();
+}
+
 /// Why the successor of this process would not do, on this system; `None` if it would.
 pub fn obstacle() -> Option<&'static str> {
     system::obstacle()

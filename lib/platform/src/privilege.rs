@@ -45,6 +45,15 @@ pub fn hand_over(user: User, folder: &Path) -> io::Result<()> {
     system::hand_over(user, folder)
 }
 
+/// Whether a folder, if it is there, is this user's.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn owns(user: User, folder: &Path) -> io::Result<bool> {
+    system::owns(user, folder)
+}
+
 /// Lets a program go on when a terminal interrupts this one, which ends it by itself.
 pub fn in_own_group(command: &mut Command) {
     system::in_own_group(command);

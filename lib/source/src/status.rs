@@ -56,18 +56,27 @@ impl Readiness {
 
     /// From now on there is this warning about what `part` answers, or none.
     pub fn warn(&self, part: &'static str, warning: Option<String>) {
-        self.warnings.send_modify(|warnings| {
+        self.warnings.send_if_modified(|warnings| {
+            if warnings.get(part) == warning.as_ref() {
+                return false;
+            }
             let warnings = Arc::make_mut(warnings);
             match warning {
                 Some(warning) => drop(warnings.insert(part, warning)),
                 None => drop(warnings.remove(part)),
             }
+            true
         });
     }
 
     /// The warnings by part: the process is ready with them.
     pub fn warnings(&self) -> Reasons {
         self.warnings.borrow().clone()
+    }
+
+    /// The warnings by part, and whenever they change.
+    pub fn watch_warnings(&self) -> watch::Receiver<Reasons> {
+        self.warnings.subscribe()
     }
 
     /// Waits until there is no reason.

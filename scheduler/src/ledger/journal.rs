@@ -32,6 +32,10 @@ const OLD_LINES: Duration = Duration::from_secs(10);
 /// How often a failed write is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+/// Longest wait for the process before this one, which ends after it has said that it serves no more: some ten milliseconds.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(10);
+
 /// Longest line that is read: a request of the largest body and what was promised for it.
 const LINE_MAX: usize = 16 << 20;
 
@@ -122,7 +126,7 @@ impl Journal {
         Ok((Self { name, lines, broken }, entries))
     }
 
-    /// Keeps all others from this journal until it is dropped.
+    /// Keeps all others from this journal until it is dropped. A process that is ending gives it free within a moment.
     ///
     /// # Errors
     ///
@@ -130,10 +134,14 @@ impl Journal {
     pub(crate) fn lock(path: &Path) -> Result<File, JournalError> {
         let unusable = |error| JournalError::Unusable { path: path.to_owned(), error };
         let lock = platform::file::create_private(&path.with_extension("lock")).map_err(unusable)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(lock),
-            Err(TryLockError::WouldBlock) => Err(JournalError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(unusable(error)),
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(lock),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_LIMIT => std::thread::sleep(LOCK_RETRY),
+                Err(TryLockError::WouldBlock) => return Err(JournalError::InUse(path.to_owned())),
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
+            }
         }
     }
 

@@ -58,6 +58,12 @@ impl Addresses {
             .collect())
     }
 
+    /// Whether an interface has the address with Berth's mark.
+    pub(crate) async fn is_marked(&mut self, address: IpAddr, interface: u32) -> io::Result<bool> {
+        let holders = self.holders(address).await?;
+        Ok(holders.iter().any(|holder| holder.index == interface && holder.marked))
+    }
+
     /// The addresses that have Berth's mark.
     pub(super) async fn marked(&mut self) -> io::Result<Vec<IpAddr>> {
         let found: Vec<AddressMessage> = self.0.address().get().execute().try_collect().await.map_err(into_io)?;

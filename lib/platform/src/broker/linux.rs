@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::str::{FromStr, SplitAsciiWhitespace};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
 use crate::address::Addresses;
-use crate::stop::{ReloadEvents, StopEvents};
+use crate::stop::{ReloadEvents, RestartEvents, StopEvents};
 use crate::{descriptors, handover, ingress, redirect, socket};
 
 /// Longest wait for an answer: what is asked takes milliseconds.
@@ -120,40 +120,60 @@ static BROKER: OnceLock<Channel> = OnceLock::new();
 
 /// A way to ask a broker, one question at a time.
 #[derive(Debug)]
-struct Channel(Mutex<Socket>);
+struct Channel {
+    asking: Mutex<Asking>,
+    /// Another handle of the same, to look whether the broker is there while somebody waits for an answer.
+    looking: Socket,
+}
+
+#[derive(Debug)]
+struct Asking {
+    socket: Socket,
+    /// Answers that were given up, and may come before the next one.
+    late: usize,
+}
 
 impl Channel {
     fn over(socket: Socket) -> io::Result<Self> {
         socket.set_read_timeout(Some(ANSWER_LIMIT))?;
-        Ok(Self(Mutex::new(socket)))
+        Ok(Self { looking: socket.try_clone()?, asking: Mutex::new(Asking { socket, late: 0 }) })
     }
 
     fn ask(&self, request: &Request, descriptor: Option<BorrowedFd<'_>>) -> io::Result<Answer> {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let received = descriptors::send(&socket, None, request.to_string().as_bytes(), descriptor.as_slice())
-            .and_then(|()| descriptors::receive(&socket, MESSAGE_BYTES_MAX));
-        match received {
-            Ok((bytes, _)) if bytes.is_empty() => {
-                Err(io::Error::new(io::ErrorKind::BrokenPipe, "the process with the capability NET_ADMIN has ended"))
-            }
-            Ok((bytes, descriptor)) => read_answer(&String::from_utf8_lossy(&bytes), descriptor),
-            Err(error) => {
-                // A late answer is not to be taken for that of the next question.
-                let _ = socket.shutdown(std::net::Shutdown::Both);
-                Err(io::Error::new(
-                    error.kind(),
-                    format!("the process with the capability NET_ADMIN does not answer: {error}"),
-                ))
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        descriptors::send(&asking.socket, None, request.to_string().as_bytes(), descriptor.as_slice())
+            .map_err(|error| silent(&error))?;
+        loop {
+            match descriptors::receive(&asking.socket, MESSAGE_BYTES_MAX) {
+                Ok((bytes, _)) if bytes.is_empty() => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::BrokenPipe,
+                        "the process with the capability NET_ADMIN has ended",
+                    ));
+                }
+                Ok(_) if asking.late > 0 => asking.late -= 1,
+                Ok((bytes, descriptor)) => return read_answer(&String::from_utf8_lossy(&bytes), descriptor),
+                Err(error) => {
+                    asking.late += 1;
+                    return Err(silent(&error));
+                }
             }
         }
     }
 
     fn is_gone(&self) -> bool {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let looked =
-            socket.recv_with_flags(&mut [std::mem::MaybeUninit::uninit()], libc::MSG_PEEK | libc::MSG_DONTWAIT);
-        looked.is_ok_and(|length| length == 0)
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        match self.looking.recv_with_flags(&mut [std::mem::MaybeUninit::uninit()], flags) {
+            Ok(length) => length == 0,
+            // Another error says that it ended with a question unread.
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
     }
+}
+
+/// Why there is no answer.
+fn silent(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the process with the capability NET_ADMIN does not answer: {error}"))
 }
 
 pub(super) fn start(mut command: Command) -> io::Result<()> {
@@ -173,7 +193,7 @@ pub(super) fn start(mut command: Command) -> io::Result<()> {
 
 pub(super) fn run_again() -> io::Error {
     match BROKER.get() {
-        Some(channel) => handover::run_again(&channel.0.lock().unwrap_or_else(PoisonError::into_inner)),
+        Some(channel) => handover::run_again(&channel.looking),
         None => io::Error::other("this process has no broker"),
     }
 }
@@ -211,32 +231,21 @@ pub(crate) async fn asked(request: Request) -> Option<io::Result<Answer>> {
     answer.unwrap_or_else(|failure| Some(Err(io::Error::other(failure))))
 }
 
-pub(super) fn serve(addresses: &[IpAddr]) -> io::Result<()> {
-    close_others()?;
+pub(super) fn serve(services: &[SocketAddr]) -> io::Result<()> {
     let runtime = runtime()?;
     {
         let _within = runtime.enter();
-        // It ends with those that ask, and not because all processes of a service are asked to stop.
-        std::mem::forget((StopEvents::new()?, ReloadEvents::new()?));
+        // It ends with those that ask, and not because all processes of a service are asked to stop or to start again.
+        std::mem::forget((StopEvents::new()?, ReloadEvents::new()?, RestartEvents::new()?));
     }
     let channel = Socket::from(io::stdin().as_fd().try_clone_to_owned()?);
     if channel.r#type()? != Type::SEQPACKET {
         return Err(io::Error::other("standard input is not the socket of a process that asks"));
     }
-    let broker = Broker { addresses, asking: Mutex::new(1) };
+    let broker = Broker { services, added: Mutex::default(), asking: Mutex::new(1) };
     // The descriptor of standard input itself stays open, which is no handle of the end that asks.
     thread::scope(|scope| broker.answer_all(scope, &channel));
     Ok(())
-}
-
-/// Closes what the process that started this one had open, sockets for clients among it.
-fn close_others() -> io::Result<()> {
-    let first = libc::c_uint::try_from(libc::STDERR_FILENO + 1).map_err(io::Error::other)?;
-    // SAFETY: this is the beginning of a process that has opened nothing itself: what is closed was inherited, and nothing here
-    // knows its numbers.
-    #[expect(unsafe_code, reason = "std has no call for it")]
-    let done = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
@@ -245,7 +254,10 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
 
 /// What the threads of a broker share.
 struct Broker<'a> {
-    addresses: &'a [IpAddr],
+    /// What it may change the addresses of, and redirect.
+    services: &'a [SocketAddr],
+    /// What it has put on which interface. Addresses of IPv6 have no mark.
+    added: Mutex<Vec<(IpAddr, u32)>>,
     /// How many ways to ask there are.
     asking: Mutex<usize>,
 }
@@ -282,12 +294,16 @@ impl<'a> Broker<'a> {
         Ok(Answer { descriptor: Some(theirs.into()), ..Answer::default() })
     }
 
+    fn added(&self) -> MutexGuard<'_, Vec<(IpAddr, u32)>> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn done(&self, request: &Request, descriptor: Option<OwnedFd>) -> io::Result<Answer> {
+        let refused = |why: String| Err(io::Error::other(why));
         let own = |address: IpAddr| {
-            let known = self.addresses.contains(&address);
-            known
-                .then_some(())
-                .ok_or_else(|| io::Error::other(format!("{address} is none of this service's addresses")))
+            // Those of the loopback interface are there by themselves.
+            let known = !address.is_loopback() && self.services.iter().any(|service| service.ip() == address);
+            if known { Ok(()) } else { refused(format!("{address} is none of this service's addresses")) }
         };
         let given = || descriptor.map(Socket::from).ok_or_else(|| io::Error::other("a request without its socket"));
         match request {
@@ -301,17 +317,29 @@ impl<'a> Broker<'a> {
                     let interface = interface.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
                     system.add_here(*address, interface).await
                 })?;
+                if added {
+                    self.added().push((*address, *interface));
+                }
                 return Ok(Answer { added, ..Answer::default() });
             }
             Request::Remove(address, interface) => {
                 own(*address)?;
-                runtime()?.block_on(async { Addresses::open()?.remove_here(*address, *interface).await })?;
+                let place = (*address, *interface);
+                runtime()?.block_on(async {
+                    let mut system = Addresses::open()?;
+                    let is_ours = self.added().contains(&place) || system.is_marked(*address, *interface).await?;
+                    if is_ours {
+                        system.remove_here(*address, *interface).await
+                    } else {
+                        refused(format!("{address} was added by something else"))
+                    }
+                })?;
+                self.added().retain(|added| *added != place);
             }
             Request::Redirect(address, port) => {
-                own((*address).into())?;
                 let address = SocketAddr::from((*address, *port));
-                let behind =
-                    redirect::behind(address).ok_or_else(|| io::Error::other("that port is never redirected"))?;
+                let behind = redirect::behind(address).filter(|_| self.services.contains(&address));
+                let behind = behind.ok_or_else(|| io::Error::other(format!("{address} is none of this service's")))?;
                 let owner = redirect::rules_here(address, behind)?;
                 return Ok(Answer { descriptor: Some(owner.into()), ..Answer::default() });
             }
@@ -319,5 +347,108 @@ impl<'a> Broker<'a> {
             Request::ReceiveBuffer => socket::extend_receive_buffer_here(&given()?)?,
         }
         Ok(Answer::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: &str = "192.0.2.250:80";
+
+    /// A broker for [`SERVICE`] on a thread of its own, and what asks it.
+    fn asked(test: impl FnOnce(&Channel)) {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        let serving = thread::spawn(move || {
+            let services = [SERVICE.parse().unwrap()];
+            let broker = Broker { services: &services, added: Mutex::default(), asking: Mutex::new(1) };
+            thread::scope(|scope| broker.answer_all(scope, &theirs));
+        });
+        test(&Channel::over(ours).unwrap());
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn requests_are_read_as_they_are_written_and_nothing_else_is_one() {
+        let address: IpAddr = "192.0.2.250".parse().unwrap();
+        for request in [
+            Request::Ready,
+            Request::Add(address, 3),
+            Request::Remove("2001:db8::1".parse().unwrap(), u32::MAX),
+            Request::Redirect([192, 0, 2, 250].into(), 80),
+            Request::TakeFrom(vec![]),
+            Request::TakeFrom(vec![1, 2, 3]),
+            Request::ReceiveBuffer,
+            Request::Another,
+        ] {
+            assert_eq!(request.to_string().parse::<Request>().unwrap(), request);
+        }
+        for text in [
+            "",
+            "ready now",
+            "add",
+            "add 192.0.2.250",
+            "add 192.0.2.250 -1",
+            "redirect 2001:db8::1 80",
+            "take-from a",
+            "route",
+        ] {
+            assert!(text.parse::<Request>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_services_own_addresses_and_ports_are_changed() {
+        asked(|channel| {
+            let refused = |request: &Request| channel.ask(request, None).unwrap_err().to_string();
+            for request in [
+                Request::Add("192.0.2.251".parse().unwrap(), 1),
+                Request::Remove("10.0.0.1".parse().unwrap(), 1),
+                Request::Add("127.0.0.1".parse().unwrap(), 1),
+                Request::Redirect([192, 0, 2, 250].into(), 22),
+                Request::Redirect([192, 0, 2, 251].into(), 80),
+                Request::Redirect([127, 0, 0, 1].into(), 80),
+            ] {
+                let why = refused(&request);
+                assert!(why.contains("none of this service's"), "{request}: {why}");
+            }
+            // On no interface it has the mark.
+            assert!(refused(&Request::Remove("192.0.2.250".parse().unwrap(), 1)).contains("added by something else"));
+            assert!(refused(&Request::ReceiveBuffer).contains("without its socket"));
+            channel.ask(&Request::Ready, None).unwrap();
+        });
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_is_not_taken_for_the_next_one() {
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        let channel = Channel::over(ours).unwrap();
+        channel.asking.lock().unwrap().socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        let late = channel.ask(&Request::Ready, None).unwrap_err();
+        assert!(late.to_string().contains("does not answer"), "{late}");
+        assert!(!channel.is_gone());
+        for answer in ["done false", "done true"] {
+            descriptors::send(&theirs, None, answer.as_bytes(), &[]).unwrap();
+        }
+        assert!(channel.ask(&Request::Ready, None).unwrap().added);
+        drop(theirs);
+        assert!(channel.is_gone());
+        assert!(channel.ask(&Request::Ready, None).is_err());
+    }
+
+    #[test]
+    fn whoever_asks_may_have_another_way_and_not_any_number() {
+        asked(|channel| {
+            let ways: Vec<_> = std::iter::from_fn(|| channel.ask(&Request::Another, None).ok()).collect();
+            assert_eq!(ways.len(), ASKING_MAX - 1);
+            let way = ways.into_iter().next().and_then(|answer| answer.descriptor).unwrap();
+            let other = Channel::over(Socket::from(way)).unwrap();
+            other.ask(&Request::Ready, None).unwrap();
+            drop(other);
+            // A moment later there is room for one.
+            while channel.ask(&Request::Another, None).is_err() {
+                thread::yield_now();
+            }
+        });
     }
 }

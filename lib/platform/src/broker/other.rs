@@ -1,7 +1,7 @@
 //! Systems without capabilities.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::process::Command;
 
 fn unsupported() -> io::Error {
@@ -16,7 +16,7 @@ pub(super) fn run_again() -> io::Error {
     unsupported()
 }
 
-pub(super) fn serve(_: &[IpAddr]) -> io::Result<()> {
+pub(super) fn serve(_: &[SocketAddr]) -> io::Result<()> {
     Err(unsupported())
 }
 

@@ -8,8 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
@@ -57,27 +57,45 @@ pub(super) fn obstacle() -> Option<&'static str> {
     )
 }
 
-pub(super) fn take() -> Option<Inherited> {
+/// The number of the predecessor, and the addresses that it has put on interfaces.
+type Before = (u32, Vec<IpAddr>);
+
+/// What was handed to this process: the names, one for each descriptor from [`FIRST`] on, and the predecessor that did so.
+fn handed() -> Option<(Vec<String>, Option<Before>)> {
     let text = |name| env::var(name).ok();
-    let mut words = text(PREDECESSOR).unwrap_or_default().split(' ').map(str::to_owned).collect::<Vec<_>>().into_iter();
-    let predecessor = words.next().and_then(|number| number.parse::<u32>().ok());
+    let predecessor = text(PREDECESSOR).unwrap_or_default();
+    let mut words = predecessor.split(' ');
+    let process = words.next().and_then(|number| number.parse::<u32>().ok());
     let ours = match text(PROCESS) {
         Some(process) => process.parse() == Ok(std::process::id()),
-        None => predecessor == Some(parent_id()),
+        None => process == Some(parent_id()),
     };
     let count = text(COUNT)?.parse::<usize>().ok()?;
-    if !ours || count > SOCKETS_MAX + 2 || TAKEN.swap(true, Ordering::Relaxed) {
+    if !ours || count > SOCKETS_MAX + 2 {
         return None;
     }
-    let names = text(NAMES).unwrap_or_default();
-    let mut names = names.split(':').map(str::to_owned);
-    let (mut sockets, mut link) = (Vec::new(), None);
-    for descriptor in FIRST..FIRST + RawFd::try_from(count).ok()? {
-        let name = names.next().unwrap_or_default();
-        // SAFETY: F_GETFD only looks whether the descriptor is open.
-        #[expect(unsafe_code, reason = "std has no call for it")]
-        let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
-        if !open {
+    let mut names: Vec<_> = text(NAMES).unwrap_or_default().split(':').map(str::to_owned).collect();
+    names.resize(count, String::new());
+    let addresses = words.filter_map(|address| address.parse().ok()).collect();
+    Some((names, process.map(|process| (process, addresses))))
+}
+
+/// Whether a descriptor is open.
+fn is_open(descriptor: RawFd) -> bool {
+    // SAFETY: F_GETFD only looks whether the descriptor is open.
+    #[expect(unsafe_code, reason = "std has no call for it")]
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+    flags >= 0
+}
+
+pub(super) fn take() -> Option<Inherited> {
+    let (names, predecessor) = handed()?;
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    let (mut sockets, mut link, mut asking) = (Vec::new(), None, None);
+    for (descriptor, name) in (FIRST..).zip(names) {
+        if !is_open(descriptor) {
             continue;
         }
         // SAFETY: the descriptor is open. Whoever started this process says in its environment that it is handed over to this
@@ -90,8 +108,8 @@ pub(super) fn take() -> Option<Inherited> {
             continue;
         }
         if name == BROKER {
-            // The first one of this process.
-            let _ = broker::take_over(socket);
+            // The process before puts its own last, behind whatever a manager has kept under that name.
+            asking = Some(socket);
         } else if name == LINK {
             link = Some(UnixStream::from(OwnedFd::from(socket)));
         } else if socket.set_nonblocking(true).is_ok() {
@@ -99,22 +117,44 @@ pub(super) fn take() -> Option<Inherited> {
             sockets.push((name, socket));
         }
     }
-    let predecessor = predecessor.zip(link).map(|(process, link)| {
-        let addresses = words.filter_map(|address| address.parse().ok()).collect();
-        Predecessor { link: Link(Arc::new(link)), process, addresses }
+    if let Some(asking) = asking {
+        // The first one of this process.
+        let _ = broker::take_over(asking);
+    }
+    let predecessor = predecessor.zip(link).map(|((process, addresses), link)| Predecessor {
+        link: Link(Arc::new(link)),
+        process,
+        addresses,
     });
     Some(Inherited { sockets, predecessor })
+}
+
+/// What was open of what was handed to this process before it opened anything itself, see [`keep_to_itself`].
+static KEPT: OnceLock<Vec<(String, RawFd)>> = OnceLock::new();
+
+/// Has programs that this process starts from now on not get what was handed to it.
+pub(super) fn keep_to_itself() {
+    let names = handed().map(|(names, _)| names).unwrap_or_default();
+    let open: Vec<_> = names.into_iter().zip(FIRST..).filter(|(_, descriptor)| is_open(*descriptor)).collect();
+    for (_, descriptor) in &open {
+        // SAFETY: changes a flag of a descriptor that is open, and touches no memory.
+        #[expect(unsafe_code, reason = "it is taken later, by who has the sockets")]
+        unsafe {
+            libc::fcntl(*descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+    // There is one beginning.
+    let _ = KEPT.set(open);
 }
 
 /// Runs this program again in place of this process, with the same arguments, what was handed to it, and a way to ask a broker. Returns
 /// only if that fails.
 pub(crate) fn run_again(broker: &Socket) -> io::Error {
-    let text = |name| env::var(name).ok();
-    let ours = text(PROCESS).and_then(|process| process.parse().ok()) == Some(std::process::id());
-    let count: RawFd = text(COUNT).filter(|_| ours).and_then(|count| count.parse().ok()).unwrap_or_default();
-    let mut names: Vec<_> = text(NAMES).unwrap_or_default().split(':').map(str::to_owned).collect();
-    names.resize(usize::try_from(count).unwrap_or_default(), String::new());
-    names.push(BROKER.to_owned());
+    let is_successor = handed().is_some_and(|(_, predecessor)| predecessor.is_some());
+    // Only this process knows its broker.
+    let kept = KEPT.get().into_iter().flatten().filter(|(name, _)| name != BROKER);
+    let (kept, handed): (Vec<&str>, Vec<RawFd>) =
+        kept.map(|(name, descriptor)| (name.as_str(), *descriptor)).chain([(BROKER, broker.as_raw_fd())]).unzip();
     let program = match env::current_exe() {
         Ok(program) => program,
         Err(error) => return error,
@@ -122,9 +162,11 @@ pub(crate) fn run_again(broker: &Socket) -> io::Error {
     let mut words = env::args_os();
     let mut command = Command::new(program);
     command.arg0(words.next().unwrap_or_default()).args(words);
-    command.env(COUNT, names.len().to_string()).env(NAMES, names.join(":"));
-    command.env(PROCESS, std::process::id().to_string());
-    place(&mut command, (FIRST..FIRST + count).chain([broker.as_raw_fd()]).collect());
+    command.env(COUNT, kept.len().to_string()).env(NAMES, kept.join(":"));
+    if !is_successor {
+        command.env(PROCESS, std::process::id().to_string());
+    }
+    place(&mut command, handed);
     command.exec()
 }
 

@@ -60,3 +60,5 @@ impl Successor {
         match *self {}
     }
 }
+
+pub(super) fn keep_to_itself() {}

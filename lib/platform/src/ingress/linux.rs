@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -29,9 +30,8 @@ pub(super) async fn install(
     tokio::spawn(connection);
     let mut addresses = Addresses::over(handle);
     let mut inside = inside(&mut addresses, interface.as_deref()).await?;
-    for socket in &sockets {
-        attach(socket, &inside)?;
-    }
+    let sockets = Arc::new(sockets);
+    attach_all(sockets.clone(), inside.clone()).await?;
     Ok(async move {
         loop {
             // An error means that the time is over.
@@ -43,7 +43,7 @@ pub(super) async fn install(
             while changes.try_recv().is_ok() {}
             // What cannot be listed or set now is tried again, and the filters stay as they are.
             let Ok(now) = self::inside(&mut addresses, interface.as_deref()).await else { continue };
-            if now != inside && sockets.iter().all(|socket| attach(socket, &now).is_ok()) {
+            if now != inside && attach_all(sockets.clone(), now.clone()).await.is_ok() {
                 inside = now;
             }
         }
@@ -55,6 +55,12 @@ async fn inside(addresses: &mut Addresses, named: Option<&str>) -> io::Result<Ve
     let interfaces = addresses.interfaces().await?;
     let inside = |interface: &&Interface| interface.containers || interface.loopback || Some(&*interface.name) == named;
     Ok(interfaces.iter().filter(inside).map(|interface| interface.index).take(INTERFACES_MAX).collect())
+}
+
+/// [`attach`] for all of them, off the threads that serve: a broker may be slow.
+async fn attach_all(sockets: Arc<Vec<Socket>>, interfaces: Vec<u32>) -> io::Result<()> {
+    let attaching = move || sockets.iter().try_for_each(|socket| attach(socket, &interfaces));
+    tokio::task::spawn_blocking(attaching).await.map_err(io::Error::other)?
 }
 
 /// Makes a socket take packets from these interfaces only, instead of those it took them from before.

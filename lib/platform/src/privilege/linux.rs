@@ -130,6 +130,14 @@ pub(super) fn hand_over(user: User, folder: &Path) -> io::Result<()> {
     all.try_for_each(|path| lchown(path, Some(user.id), Some(user.group)))
 }
 
+pub(super) fn owns(user: User, folder: &Path) -> io::Result<bool> {
+    match fs::metadata(folder) {
+        Ok(metadata) => Ok(metadata.uid() == user.id),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 pub(super) fn in_own_group(command: &mut Command) {
     command.process_group(0);
 }

@@ -22,6 +22,10 @@ pub(super) fn hand_over(_: User, _: &Path) -> io::Result<()> {
     Err(unsupported())
 }
 
+pub(super) fn owns(_: User, _: &Path) -> io::Result<bool> {
+    Err(unsupported())
+}
+
 pub(super) fn in_own_group(_: &mut Command) {}
 
 pub(super) fn become_user(_: User, _: Capability) -> io::Result<()> {
