@@ -12,9 +12,9 @@ use model::{CLIENT_KNOWN_WITHIN, Snapshot};
 use source::Store;
 use tokio::time::timeout;
 
-use crate::answer::{Answer, End};
-use crate::name::dots;
-use crate::query::Query;
+use crate::answer::{Answer, End, answer};
+use crate::name::{NAME_BYTES_MAX, dots, fold};
+use crate::query::{Query, Reading};
 use crate::view::View;
 use crate::zone::Zone;
 
@@ -41,30 +41,22 @@ impl Hold {
 
     /// Whether the answer may be another one as soon as it is known who asks.
     pub(crate) fn wants(&self, zone: &Zone, client: IpAddr, query: &Query<'_>, answer: &Answer<'_>) -> bool {
-        if !self.snapshots.as_ref().is_some_and(|snapshots| snapshots.has_live_clients()) {
-            return false;
-        }
-        let depends = match answer.end {
-            End::Nothing { code, .. } => code == ResponseCode::NXDomain,
-            // A short name is searched in the client's own stack.
-            End::Elsewhere { .. } => dots(query.name) == 0,
-            _ => false,
-        };
-        depends && !zone.knows(client)
+        let is_live = self.snapshots.as_ref().is_some_and(|snapshots| snapshots.has_live_clients());
+        is_live && is_denied(query, answer) && !zone.knows(client)
     }
 
-    /// Waits until it is known who the client is, or the time is over.
+    /// Waits until it is known who the client is, the name that the message asks for is there, or the time is over.
     ///
     /// # Cancel safety
     ///
     /// May be dropped at any time.
-    pub(crate) async fn wait(&self, views: &Store<View>, client: IpAddr) {
+    pub(crate) async fn wait(&self, views: &Store<View>, client: IpAddr, message: &[u8]) {
         let held = Held(self);
         if self.held.fetch_add(1, Ordering::Relaxed) < HELD_MAX {
             // First watch, then look: a publication in between is seen twice, never missed.
             let mut watcher = views.watch();
             let known = async {
-                while !views.load().zone().is_some_and(|zone| zone.knows(client)) {
+                while !views.load().zone().is_some_and(|zone| zone.knows(client) || has(zone, message)) {
                     watcher.changed().await;
                 }
             };
@@ -72,6 +64,23 @@ impl Hold {
         }
         drop(held);
     }
+}
+
+/// Whether the answer says that there is no such name, or leaves a short one to upstreams.
+fn is_denied(query: &Query<'_>, answer: &Answer<'_>) -> bool {
+    match answer.end {
+        End::Nothing { code, .. } => code == ResponseCode::NXDomain,
+        // A short name is searched in the client's own stack.
+        End::Elsewhere { .. } => dots(query.name) == 0,
+        _ => false,
+    }
+}
+
+/// Whether a client that is not known gets an answer to this message.
+fn has(zone: &Zone, message: &[u8]) -> bool {
+    let Reading::Query(query) = Query::read(message) else { return true };
+    let mut folded = [0; NAME_BYTES_MAX];
+    !is_denied(&query, &answer(zone, None, fold(query.name, &mut folded), query.kind, &mut ()))
 }
 
 impl Drop for Held<'_> {

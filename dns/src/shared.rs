@@ -166,7 +166,7 @@ impl Later {
         let upstreams = match awaited {
             Awaited::Upstreams(upstreams) => upstreams,
             Awaited::Client => {
-                shared.hold.wait(&shared.views, came.client.ip()).await;
+                shared.hold.wait(&shared.views, came.client.ip(), &message).await;
                 match shared.handle_now(&message, came) {
                     Ok(bytes) => return bytes,
                     Err(upstreams) => upstreams,
