@@ -60,7 +60,7 @@ fn what_containers_talk_to_cannot_change_the_network_of_its_host() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let executable = folder.path().join("agent");
-    fs::copy(tests::binaries::path("agent"), &executable).unwrap();
+    fs::copy(tests::binaries::native("agent"), &executable).unwrap();
     let (state, file) = (folder.path().join("state"), folder.path().join("cluster.yml"));
     fs::copy(cluster.file(), &file).unwrap();
     let launch = Launch::bare(Executable::Agent).word("up").word(file.to_str().unwrap()).word("--serve-containers");
