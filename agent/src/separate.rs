@@ -208,7 +208,7 @@ pub(crate) fn only_network(up: Up) -> ExitCode {
         end_with_starter(launch.stop.clone());
         let (readiness, stop) = (launch.readiness.clone(), launch.stop.clone());
         async move {
-            // Whoever asks all processes of the agent to start again does not mean this one.
+            // A request to all processes of the agent to start again does not mean this one.
             let _ignored = RestartEvents::new()?;
             tokio::spawn(stop.run_until_cancelled_owned(say_state(readiness)));
             keep.serve(launch).await
@@ -253,7 +253,7 @@ async fn say_state(readiness: Arc<Readiness>) {
         let texts = |of: &Reasons| of.values().cloned().collect();
         let state: State = [texts(&reasons.borrow_and_update()), texts(&warnings.borrow_and_update())];
         if let Ok(line) = serde_json::to_string(&state) {
-            // Nobody may read any more: then this process ends.
+            // Without a reader this process is about to end.
             let _ = writeln!(io::stdout(), "{line}");
         }
         let changed = tokio::select! {

@@ -45,7 +45,7 @@ const VIEW_AGE: Duration = Duration::from_millis(250);
 /// The same of a cluster that has changed since: those who look at the same moment then share it, however fast it changes.
 const OLD_VIEW_AGE: Duration = Duration::from_millis(50);
 
-/// How many times as long as making a view took nobody is shown it again: it then takes a fiftieth of a processor, however fast the cluster
+/// How many times as long as a view took to make it is not made again: it then takes a fiftieth of a processor, however fast the cluster
 /// changes.
 const VIEW_REST: u32 = 50;
 

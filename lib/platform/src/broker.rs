@@ -32,7 +32,7 @@ pub fn run_again() -> io::Error {
     system::run_again()
 }
 
-/// Does what is asked on standard input, for these services alone, until nobody can ask any more.
+/// Does what is asked on standard input, for these services alone, until no process can ask any more.
 ///
 /// To be called by the process that [`start`] has started, while it has one thread.
 ///

@@ -27,7 +27,7 @@ pub(crate) fn send(
         Some(address) => message.with_addr(address),
         None => message,
     };
-    // Without a signal if nobody receives any more.
+    // Without a signal if there is no receiver any more.
     from.sendmsg(&message, libc::MSG_NOSIGNAL).map(drop)
 }
 

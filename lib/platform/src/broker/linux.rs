@@ -122,7 +122,7 @@ static BROKER: OnceLock<Channel> = OnceLock::new();
 #[derive(Debug)]
 struct Channel {
     asking: Mutex<Asking>,
-    /// Another handle of the same, to look whether the broker is there while somebody waits for an answer.
+    /// Another handle of the same, to look whether the broker is there while another thread waits for an answer.
     looking: Socket,
 }
 
@@ -263,7 +263,7 @@ struct Broker<'a> {
 }
 
 impl<'a> Broker<'a> {
-    /// Answers until nobody has the other end any more.
+    /// Answers until no process has the other end any more.
     fn answer_all<'s>(&'s self, scope: &'s thread::Scope<'s, 'a>, channel: &Socket) {
         // What cannot be received was no request.
         while let Ok((bytes, descriptor)) = descriptors::receive(channel, MESSAGE_BYTES_MAX) {
