@@ -29,8 +29,8 @@ const AS_THE_UNIT: [&str; 6] = [
 const ADDRESSES: [&str; 2] = ["169.254.169.250", "169.254.169.251"];
 
 fn pair() -> Option<Pair> {
-    let needed = [("ip", "-V"), ("curl", "--version"), ("setpriv", "--version")];
-    tests::shared::there(&needed, "iproute2, curl, util-linux").then(|| Pair::try_new("10.42.0.7"))?
+    let needed = [("ip", "-V"), ("ss", "-V"), ("nft", "--version"), ("curl", "--version"), ("setpriv", "--version")];
+    tests::shared::there(&needed, "iproute2, nftables, curl, util-linux").then(|| Pair::try_new("10.42.0.7"))?
 }
 
 /// A line of the status of a process, such as its capabilities.
