@@ -2,8 +2,7 @@
 //! ([`platform::broker`]).
 
 use std::net::SocketAddr;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::process::{ExitCode, Stdio};
 
 use clap::Args;
 use platform::broker;
@@ -11,10 +10,8 @@ use platform::privilege::{self, Capability, User};
 use process::Failure;
 use tokio_util::sync::CancellationToken;
 
+use crate::companion::{look_until, this_program};
 use crate::enroll;
-
-/// How often it is looked whether it still runs.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Changes addresses, redirects and filters for the process that has started it
 #[derive(Args)]
@@ -48,7 +45,7 @@ impl Broker {
 ///
 /// Fails if it does not start.
 pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     command.arg("broker");
     for service in services {
         command.arg(format!("--service={service}"));
@@ -56,9 +53,7 @@ pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), F
     if let Some(User { id, group }) = user {
         command.arg("--user").arg(id.to_string()).arg(group.to_string());
     }
-    // What the service manager learns comes from this process.
-    command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdout(Stdio::null());
-    privilege::in_own_group(&mut command);
+    command.stdout(Stdio::null());
     let started = match user {
         Some(_) => broker::start(command),
         None => privilege::starting_with_network(|| broker::start(command)),
@@ -72,11 +67,7 @@ pub(crate) fn start(services: &[SocketAddr], user: Option<User>) -> Result<(), F
 ///
 /// Fails when it ends before.
 pub(crate) async fn watch(stop: CancellationToken) -> Result<(), Failure> {
-    let mut turns = tokio::time::interval(LOOK_INTERVAL);
-    while stop.run_until_cancelled(turns.tick()).await.is_some() {
-        if broker::is_gone() {
-            return Err("the process with the capability NET_ADMIN ended".into());
-        }
-    }
-    Ok(())
+    let look =
+        || if broker::is_gone() { Err("the process with the capability NET_ADMIN ended".into()) } else { Ok(()) };
+    look_until(stop, look).await
 }

@@ -19,9 +19,9 @@ use process::{Failure, Launch, ProcessOptions};
 use scheduler::EnginePolicy;
 use tracing::info;
 
+use crate::companion::end_with_starter;
 use crate::engine_proxy::exchange::Exchange;
 use crate::engine_proxy::places::Places;
-use crate::separate::end_with_starter;
 
 /// Pass on what Berth needs of a Docker Engine, and refuse everything else
 ///

@@ -1,6 +1,7 @@
 //! The `agent` executable: all three services in one process, over one snapshot.
 
 mod broker;
+mod companion;
 mod doctor;
 mod emptying;
 mod engine_proxy;
@@ -256,7 +257,7 @@ fn serve(mut up: Up) -> ExitCode {
         }
         run(launch, up)
     });
-    companions.iter().for_each(separate::Companion::finish);
+    companions.iter().for_each(companion::Companion::finish);
     code
 }
 

@@ -13,6 +13,7 @@ use process::launch;
 
 pub(crate) use keep::{Keep, PART, keep};
 pub(crate) use look::{Looked, look};
+pub(crate) use this_host::NO_STATE;
 
 /// Give each host a subnet for its containers, and route to those of all others
 #[derive(clap::Args)]

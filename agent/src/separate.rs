@@ -4,10 +4,9 @@
 //! Everything happens before there are threads, sockets or a log. The process that was started goes on as the service,
 //! with its number, its signals and its exit code; the others are its children, and end when it does.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::Endpoint;
@@ -16,102 +15,15 @@ use live::config::Engine;
 use platform::privilege::{self, Capability, User};
 use platform::stop::RestartEvents;
 use process::{Failure, ProcessOptions, StateOptions, launch};
-use source::{Readiness, Reasons};
-use tokio_util::sync::CancellationToken;
 
+use crate::companion::{Companion, end_with_starter, say_state, this_program};
 use crate::enroll::finish;
-use crate::network::{Keep, PART as NETWORK};
+use crate::network::{Keep, NO_STATE};
 use crate::{Up, broker};
 
 /// Longest wait for the proxy to listen.
 const START_LIMIT: Duration = Duration::from_secs(10);
 const START_INTERVAL: Duration = Duration::from_millis(10);
-
-/// How often it is looked whether the proxy still runs.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Longest wait at the end for the proxy, which has only its socket to remove.
-const END_LIMIT: Duration = Duration::from_secs(2);
-
-/// A process beside this one. It ends when this process does, which holds its standard input open.
-pub(crate) struct Companion {
-    /// What it is, at the beginning of a sentence.
-    what: &'static str,
-    child: Arc<Mutex<Child>>,
-}
-
-impl Companion {
-    fn start(what: &'static str, mut command: Command) -> Result<Self, Failure> {
-        // What the service manager learns comes from this process.
-        command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").stdin(Stdio::piped());
-        privilege::in_own_group(&mut command);
-        Ok(Self { what, child: Arc::new(Mutex::new(command.spawn()?)) })
-    }
-
-    /// Has `readiness` say what the process says of itself, if it does.
-    pub(crate) fn report_to(&self, readiness: Arc<Readiness>) {
-        let Some(output) = locked(&self.child).stdout.take() else { return };
-        // Blocks as long as the other process runs, so it is no task.
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let Ok([reasons, warnings]) = serde_json::from_str::<State>(&line) else { continue };
-                match &reasons[..] {
-                    [] => readiness.ready(NETWORK),
-                    _ => readiness.not_ready(NETWORK, reasons.join("; ")),
-                }
-                readiness.warn(NETWORK, warnings.into_iter().next());
-            }
-        });
-    }
-
-    /// Fails if it has ended.
-    fn look(&self) -> Result<(), Failure> {
-        match locked(&self.child).try_wait()? {
-            None => Ok(()),
-            Some(status) => Err(format!("{} ended ({status})", self.what).into()),
-        }
-    }
-
-    /// Watches it until `stop`.
-    ///
-    /// # Errors
-    ///
-    /// Fails when it ends before.
-    pub(crate) fn watch(&self, stop: CancellationToken) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
-        let watched = Self { what: self.what, child: self.child.clone() };
-        async move {
-            let mut turns = tokio::time::interval(LOOK_INTERVAL);
-            while stop.run_until_cancelled(turns.tick()).await.is_some() {
-                watched.look()?;
-            }
-            Ok(())
-        }
-    }
-
-    /// Ends it once the services have ended, and waits for that.
-    pub(crate) fn finish(&self) {
-        let mut child = locked(&self.child);
-        drop(child.stdin.take());
-        let begun = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END_LIMIT {
-            std::thread::sleep(START_INTERVAL);
-        }
-    }
-}
-
-/// Cancels `stop` when the process that has started this one ends.
-pub(crate) fn end_with_starter(stop: CancellationToken) {
-    // Blocks as long as the other process runs, so it is no task.
-    std::thread::spawn(move || {
-        let _ = io::copy(&mut io::stdin(), &mut io::sink());
-        stop.cancel();
-    });
-}
-
-/// A panic elsewhere leaves nothing half done here.
-fn locked(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
-    child.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Becomes the user of the options, if they name one; before that, starts the proxy and leads the options to it, the broker, and what
 /// keeps the network. The broker alone, if this is another user's process that was given `NET_ADMIN`.
@@ -172,7 +84,7 @@ pub(crate) fn separate(up: &mut Up) -> Result<Vec<Companion>, Failure> {
 
 /// What keeps the network: this command once more, as root.
 fn network() -> Result<Companion, Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     let mut words = std::env::args_os().skip(1);
     // Behind `up`, since the last word may be a file behind `--`.
     command.args(words.next()).arg("--only-network").args(words).stdout(Stdio::piped());
@@ -216,9 +128,6 @@ pub(crate) fn only_network(up: Up) -> ExitCode {
     })
 }
 
-/// Why there is no network for another user.
-const NO_STATE: &str = "the network needs a state directory, in which its changes are noted: give --state-dir DIR";
-
 /// The folder beside that of the agent's state. What root undoes is not for the user that containers talk to, so it is no folder of that
 /// user's, nor in one.
 fn beside(folder: &Path, user: User) -> Result<PathBuf, Failure> {
@@ -243,29 +152,6 @@ fn beside(folder: &Path, user: User) -> Result<PathBuf, Failure> {
     Ok(parent.join(name))
 }
 
-/// What a process says of itself, a line for each change: why it is not ready, and its warnings.
-type State = [Vec<String>; 2];
-
-/// Says on standard output why the network is not kept, and what is wrong with it, whenever that changes.
-async fn say_state(readiness: Arc<Readiness>) {
-    let (mut reasons, mut warnings) = (readiness.watch(), readiness.watch_warnings());
-    loop {
-        let texts = |of: &Reasons| of.values().cloned().collect();
-        let state: State = [texts(&reasons.borrow_and_update()), texts(&warnings.borrow_and_update())];
-        if let Ok(line) = serde_json::to_string(&state) {
-            // Without a reader this process is about to end.
-            let _ = writeln!(io::stdout(), "{line}");
-        }
-        let changed = tokio::select! {
-            changed = reasons.changed() => changed,
-            changed = warnings.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
-    }
-}
-
 /// Where the proxy listens.
 fn listening(folder: &str) -> String {
     format!("{folder}/engine.sock")
@@ -276,7 +162,7 @@ fn proxy(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
     let _ = std::fs::remove_file(listening(folder));
     let _ = std::fs::remove_dir(folder);
     privilege::create_folder_for(user, Path::new(folder)).map_err(|error| format!("{folder}: {error}"))?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = this_program()?;
     command.args(["engine-proxy", "--attached", &format!("--docker=unix://{socket}")]);
     command.args(["--listen", &format!("unix://{}", listening(folder)), "--group", &user.group.to_string()]);
     if let Some(policy) = policy {
@@ -291,7 +177,7 @@ fn proxy(socket: &str, folder: &str, user: User, policy: Option<&Path>) -> Resul
             return Err(ended);
         }
         if begun.elapsed() > START_LIMIT {
-            locked(&proxy.child).kill()?;
+            proxy.kill()?;
             return Err("the process with the engine's socket does not start".into());
         }
         std::thread::sleep(START_INTERVAL);

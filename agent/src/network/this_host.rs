@@ -158,6 +158,10 @@ impl ThisHost {
     }
 }
 
+/// Why there is no network without a state directory.
+pub(crate) const NO_STATE: &str =
+    "the network needs a state directory, in which its changes are noted: give --state-dir DIR";
+
 /// What works with the network of this host needs, from the options of `agent up`.
 pub(super) async fn context(
     live: &live::Options,
@@ -166,9 +170,7 @@ pub(super) async fn context(
     certificates: Option<PathBuf>,
 ) -> Result<Context, Failure> {
     let claimed = Claimed::of(origin, &live.etcd)?;
-    let state = state
-        .open()?
-        .ok_or("the network needs a state directory, in which its changes are noted: give --state-dir DIR")?;
+    let state = state.open()?.ok_or(NO_STATE)?;
     let engine = match &live.docker.engine {
         Some(engine) => {
             let (endpoint, certificates) = live::follow::reach(engine, certificates.as_deref())?;
